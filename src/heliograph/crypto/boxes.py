@@ -1,0 +1,111 @@
+"""Boxes: XSalsa20-Poly1305 under an X25519 secret or a symmetric key, padded or not.
+
+Both kinds of key go through HSalsa20 first, as NaCl's crypto_box does after key agreement, so one
+function serves both. It is not plain crypto_secretbox.
+"""
+
+import ctypes
+
+from nacl import _sodium
+from nacl import bindings as nacl
+from nacl.exceptions import CryptoError as NaclCryptoError
+
+from heliograph.crypto.errors import CryptoError
+from heliograph.wire.errors import WireError
+from heliograph.wire.primitives import pad, unpad
+
+KEY_SIZE = 32
+NONCE_SIZE = 24
+TAG_SIZE = 16
+
+_SIGMA = b"expand 32-byte k"
+_ZERO_16 = bytes(16)
+_MASK = 0xFFFFFFFF
+
+
+def nonce_from(data: bytes) -> bytes:
+    """A nonce of 24 bytes from an ID of any length: cut, or filled with zero bytes."""
+    return data[:NONCE_SIZE].ljust(NONCE_SIZE, b"\0")
+
+
+def box(secret: bytes, nonce: bytes, message: bytes) -> bytes:
+    """Poly1305 tag, then the ciphertext."""
+    return box_with(hsalsa20(secret), nonce, message)
+
+
+def open_box(secret: bytes, nonce: bytes, boxed: bytes) -> bytes:
+    return open_box_with(hsalsa20(secret), nonce, boxed)
+
+
+def box_padded(secret: bytes, nonce: bytes, message: bytes, size: int) -> bytes:
+    try:
+        return box(secret, nonce, pad(message, size))
+    except WireError:
+        raise CryptoError(f"a message of {len(message)} bytes in a box of {size}") from None
+
+
+def open_box_padded(secret: bytes, nonce: bytes, boxed: bytes) -> bytes:
+    try:
+        return unpad(open_box(secret, nonce, boxed))
+    except WireError:
+        raise CryptoError("the padding of an opened box is malformed") from None
+
+
+def box_with(key: bytes, nonce: bytes, message: bytes) -> bytes:
+    """As `box`, with a key that already went through HSalsa20."""
+    try:
+        return nacl.crypto_secretbox_easy(message, nonce, key)
+    except NaclCryptoError:
+        raise CryptoError("a box needs a key of 32 bytes and a nonce of 24") from None
+
+
+def open_box_with(key: bytes, nonce: bytes, boxed: bytes) -> bytes:
+    if len(boxed) < TAG_SIZE:
+        raise CryptoError("a box is at least 16 bytes")
+    try:
+        return nacl.crypto_secretbox_open_easy(boxed, nonce, key)
+    except NaclCryptoError:
+        raise CryptoError("the box does not open") from None
+
+
+def random_nonce() -> bytes:
+    return nacl.randombytes(NONCE_SIZE)
+
+
+def _rotate(value: int, bits: int) -> int:
+    return ((value << bits) | (value >> (32 - bits))) & _MASK
+
+
+_QUARTERS = (
+    (0, 4, 8, 12), (5, 9, 13, 1), (10, 14, 2, 6), (15, 3, 7, 11),
+    (0, 1, 2, 3), (5, 6, 7, 4), (10, 11, 8, 9), (15, 12, 13, 14),
+)  # fmt: skip
+
+
+def hsalsa20_portable(key: bytes) -> bytes:
+    """HSalsa20(key, 16 zero bytes), for a libsodium that does not export it."""
+    c = [int.from_bytes(_SIGMA[i : i + 4], "little") for i in range(0, 16, 4)]
+    k = [int.from_bytes(key[i : i + 4], "little") for i in range(0, 32, 4)]
+    x = [c[0], *k[:4], c[1], 0, 0, 0, 0, c[2], *k[4:], c[3]]
+    for _ in range(10):
+        for a, b, d, e in _QUARTERS:
+            x[b] ^= _rotate((x[a] + x[e]) & _MASK, 7)
+            x[d] ^= _rotate((x[b] + x[a]) & _MASK, 9)
+            x[e] ^= _rotate((x[d] + x[b]) & _MASK, 13)
+            x[a] ^= _rotate((x[e] + x[d]) & _MASK, 18)
+    return b"".join(x[i].to_bytes(4, "little") for i in (0, 5, 10, 15, 6, 7, 8, 9))
+
+
+# PyNaCl has no binding for it, but the library it ships exports it.
+_native = getattr(ctypes.CDLL(_sodium.__file__), "crypto_core_hsalsa20", None)
+
+
+def hsalsa20(key: bytes) -> bytes:
+    """The key that XSalsa20 gets for a shared secret or a symmetric key."""
+    if len(key) != KEY_SIZE:
+        raise CryptoError("a box key has 32 bytes")
+    if _native is None:
+        return hsalsa20_portable(key)
+    out = ctypes.create_string_buffer(KEY_SIZE)
+    _native(out, _ZERO_16, key, None)
+    return out.raw

@@ -1,0 +1,319 @@
+"""X.509 certificates: making a router's two, and knowing a peer by its chain.
+
+A router has an offline authority, whose certificate is its identity, and an online leaf that the
+authority signed and that TLS uses. The leaf can be replaced without changing the identity.
+
+Pure: bytes in, bytes out. No files, no sockets; the time is an argument, in Unix seconds. Pinning
+is the caller's: compare `Identity.fingerprint` with the one in the address.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PrivateKey, Ed448PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from heliograph.crypto.errors import CryptoError
+
+__all__ = [
+    "CertificateError",
+    "Credentials",
+    "Identity",
+    "SigningAlgorithm",
+    "certificates_from_pem",
+    "certificates_to_pem",
+    "create_authority",
+    "credentials_from_pem",
+    "fingerprint",
+    "identity_of",
+    "issue_leaf",
+    "private_key_from_pem",
+    "private_key_to_pem",
+]
+
+VALIDITY = timedelta(days=999_999)  # as the reference: leaves are rotated by choice, not by date
+MAX_CHAIN_LENGTH = 4
+
+_PrivateKey = Ed25519PrivateKey | Ed448PrivateKey
+
+_LEAF_KEY_USAGE = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=True,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=True,
+    key_cert_sign=False,
+    crl_sign=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+# All that cryptography raises for hostile bytes; it parses lazily, so any access may raise.
+_REJECTIONS = (
+    InvalidSignature,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    TypeError,
+    ValueError,
+)
+
+
+class CertificateError(CryptoError):
+    """A certificate, chain or private key that is malformed, forged, or not valid now."""
+
+
+class SigningAlgorithm(StrEnum):
+    """The two signature algorithms the protocols know."""
+
+    ED25519 = "ed25519"
+    ED448 = "ed448"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """A chain to present and the key that proves it is ours."""
+
+    chain: tuple[bytes, ...]
+    """DER certificates, leaf first."""
+
+    private_key: bytes = field(repr=False)
+    """PKCS#8 DER of the leaf's key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who presented a chain, once the chain was found genuine."""
+
+    leaf_public_key: bytes
+    """SubjectPublicKeyInfo DER of the key that TLS and the handshake were signed with."""
+
+    fingerprint: bytes
+    """SHA-256 of the identity certificate's DER: what addresses pin."""
+
+
+def fingerprint(certificate: bytes) -> bytes:
+    """Return what an address pins: the SHA-256 of a DER certificate."""
+    return hashlib.sha256(certificate).digest()
+
+
+def create_authority(
+    name: str, now: float, algorithm: SigningAlgorithm = SigningAlgorithm.ED25519
+) -> Credentials:
+    """Create an offline authority: a self-signed certificate and its key.
+
+    ``name`` is the common name, such as ``SMP server CA``. The result is also usable as it is by a
+    peer whose chain is a single self-signed certificate.
+    """
+    key = _generate_key(algorithm)
+    subject = _name((NameOID.COMMON_NAME, name), (NameOID.ORGANIZATION_NAME, "SimpleX"))
+    own_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+    builder = (
+        _builder(subject, subject, key, now)
+        .add_extension(own_id, critical=False)
+        .add_extension(_authority_id(own_id), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    )
+    return Credentials((_sign(builder, key),), _private_key_to_der(key))
+
+
+def issue_leaf(
+    authority: Credentials,
+    host: str,
+    now: float,
+    algorithm: SigningAlgorithm = SigningAlgorithm.ED25519,
+) -> Credentials:
+    """Create an online leaf for ``host`` with a new key, signed by ``authority``.
+
+    Called again with the same authority, it rotates the leaf and keeps the identity.
+    """
+    issuer = _load_certificate(authority.chain[0])
+    issuer_key = _load_private_key(authority.private_key)
+    key = _generate_key(algorithm)
+    builder = (
+        _builder(_name((NameOID.COMMON_NAME, host)), issuer.subject, key, now)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=False)
+        .add_extension(_LEAF_KEY_USAGE, critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(
+            _authority_id(x509.SubjectKeyIdentifier.from_public_key(issuer_key.public_key())),
+            critical=False,
+        )
+    )
+    return Credentials((_sign(builder, issuer_key), *authority.chain), _private_key_to_der(key))
+
+
+def identity_of(chain: Sequence[bytes], now: float) -> Identity:
+    """Check a peer's chain of DER certificates, leaf first, and say who it belongs to.
+
+    The identity certificate is the only one of a chain of one, which must be self-signed, and the
+    second of a chain of two to four. Every certificate must have been signed by the next one and
+    be valid at ``now``: a chain is easily assembled from other people's certificates.
+
+    Raises `CertificateError` for anything else.
+    """
+    if not 1 <= len(chain) <= MAX_CHAIN_LENGTH:
+        raise CertificateError(f"a chain of {len(chain)} certificates")
+    try:
+        certificates = [x509.load_der_x509_certificate(der) for der in chain]
+        issuers = certificates[1:] or certificates
+        for certificate, issuer in zip(certificates, issuers, strict=False):
+            certificate.verify_directly_issued_by(issuer)
+        for issuer in certificates[1:]:
+            _check_may_issue(issuer)
+        for certificate in certificates:
+            _check_key(certificate)
+            _check_dates(certificate, _utc(now))
+        leaf_key = certificates[0].public_key()
+    except _REJECTIONS as exc:
+        raise CertificateError("invalid certificate chain") from exc
+    return Identity(
+        leaf_public_key=leaf_key.public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        ),
+        fingerprint=fingerprint(chain[0] if len(chain) == 1 else chain[1]),
+    )
+
+
+def certificates_to_pem(certificates: Sequence[bytes]) -> bytes:
+    """Encode DER certificates as PEM, in the same order."""
+    return b"".join(
+        _load_certificate(der).public_bytes(serialization.Encoding.PEM) for der in certificates
+    )
+
+
+def certificates_from_pem(pem: bytes) -> tuple[bytes, ...]:
+    """Decode all certificates of a PEM text to DER, in the same order."""
+    try:
+        certificates = x509.load_pem_x509_certificates(pem)
+    except _REJECTIONS as exc:
+        raise CertificateError("not PEM certificates") from exc
+    return tuple(cert.public_bytes(serialization.Encoding.DER) for cert in certificates)
+
+
+def private_key_to_pem(private_key: bytes, password: bytes | None = None) -> bytes:
+    """Encode a PKCS#8 DER private key as PEM, encrypted if there is a password."""
+    return _load_private_key(private_key).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(password)
+        if password
+        else serialization.NoEncryption(),
+    )
+
+
+def private_key_from_pem(pem: bytes, password: bytes | None = None) -> bytes:
+    """Decode a PEM private key to PKCS#8 DER."""
+    try:
+        key = serialization.load_pem_private_key(pem, password)
+    except _REJECTIONS as exc:
+        raise CertificateError("not a PEM private key, or not its password") from exc
+    return _private_key_to_der(_check_private_key(key))
+
+
+def credentials_from_pem(certificates: bytes, private_key: bytes) -> Credentials:
+    """Load credentials from PEM texts: the certificates, leaf first, and the leaf's key."""
+    chain = certificates_from_pem(certificates)
+    key = private_key_from_pem(private_key)
+    if _load_certificate(chain[0]).public_key() != _load_private_key(key).public_key():
+        raise CertificateError("the private key is not the first certificate's")
+    return Credentials(chain, key)
+
+
+def _check_may_issue(certificate: x509.Certificate) -> None:
+    try:
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+    except x509.ExtensionNotFound:
+        return  # the reference makes authorities without extensions for short-lived uses
+    if not constraints.value.ca:
+        raise ValueError("the issuer is not an authority")
+
+
+def _check_key(certificate: x509.Certificate) -> None:
+    if not isinstance(certificate.public_key(), Ed25519PublicKey | Ed448PublicKey):
+        raise ValueError("not an Ed25519 or Ed448 key")
+
+
+def _check_dates(certificate: x509.Certificate, now: datetime) -> None:
+    if now < certificate.not_valid_before_utc:
+        raise ValueError("not valid yet")
+    if now > certificate.not_valid_after_utc:
+        raise ValueError("expired")
+
+
+def _check_private_key(key: object) -> _PrivateKey:
+    if not isinstance(key, Ed25519PrivateKey | Ed448PrivateKey):
+        raise CertificateError("not an Ed25519 or Ed448 key")
+    return key
+
+
+def _load_certificate(der: bytes) -> x509.Certificate:
+    try:
+        return x509.load_der_x509_certificate(der)
+    except _REJECTIONS as exc:
+        raise CertificateError("not a DER certificate") from exc
+
+
+def _load_private_key(der: bytes) -> _PrivateKey:
+    try:
+        key = serialization.load_der_private_key(der, None)
+    except _REJECTIONS as exc:
+        raise CertificateError("not a PKCS#8 private key") from exc
+    return _check_private_key(key)
+
+
+def _private_key_to_der(key: _PrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.DER,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def _generate_key(algorithm: SigningAlgorithm) -> _PrivateKey:
+    if algorithm is SigningAlgorithm.ED25519:
+        return Ed25519PrivateKey.generate()
+    return Ed448PrivateKey.generate()
+
+
+def _name(*attributes: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
+    try:
+        return x509.Name([x509.NameAttribute(oid, value) for oid, value in attributes])
+    except ValueError as exc:
+        raise CertificateError("a name takes 1 to 64 bytes") from exc
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: _PrivateKey, now: float
+) -> x509.CertificateBuilder:
+    start = _utc(int(now))
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(start + VALIDITY)
+    )
+
+
+def _authority_id(issuer_id: x509.SubjectKeyIdentifier) -> x509.AuthorityKeyIdentifier:
+    return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_id)
+
+
+def _sign(builder: x509.CertificateBuilder, issuer_key: _PrivateKey) -> bytes:
+    certificate = builder.sign(issuer_key, None)  # Ed25519 and Ed448 have their own hash
+    return certificate.public_bytes(serialization.Encoding.DER)
+
+
+def _utc(now: float) -> datetime:
+    return datetime.fromtimestamp(now, UTC)

@@ -1,0 +1,416 @@
+"""A client of one router: requests and their answers, pushes, keep-alive.
+
+Requests made in one turn of the event loop leave in as few blocks as hold them. Many may be in
+flight; answers are matched by correlation ID. Whatever arrives unasked, or after its request was
+given up, goes to the push handler: a late message is still a message.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from ssl import SSLContext
+from typing import Any
+
+from heliograph.crypto.authorization import authorize
+from heliograph.crypto.certificates import Credentials
+from heliograph.crypto.errors import CryptoError
+from heliograph.crypto.keys import generate_key_pair, sign
+from heliograph.transport import loop as net
+from heliograph.transport.connection import BlockConnection
+from heliograph.transport.errors import (
+    ClientError,
+    ConnectFailed,
+    Disconnected,
+    HandshakeFailed,
+    RequestRefused,
+    RequestTimeout,
+    SocksError,
+    UnexpectedReply,
+)
+from heliograph.transport.handshake import (
+    Established,
+    Handshake,
+    ServiceCredentials,
+    TlsFacts,
+    connect_ntf,
+    connect_smp,
+)
+from heliograph.transport.protocols import NTF, SMP, Protocol
+from heliograph.transport.socks import SocksProxy, connect_through
+from heliograph.transport.tls import client_context
+from heliograph.wire import ntf, smp
+from heliograph.wire.addresses import Host, HostKind, Scheme, ServerAddress
+from heliograph.wire.errors import WireError
+from heliograph.wire.keys import Algorithm
+from heliograph.wire.requests import Failure, Reply, decode_replies
+from heliograph.wire.table import PING
+from heliograph.wire.transmissions import (
+    authorized_bytes,
+    encode_transmission,
+    max_transmission_size,
+)
+from heliograph.wire.versions import VersionRange
+
+logger = logging.getLogger(__name__)
+
+CORR_ID_SIZE = 24
+
+PushHandler = Callable[[bytes, Any], None]
+"""Called with the entity ID and the message."""
+
+DisconnectHandler = Callable[["Client", Exception | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """Times in seconds. `versions` narrows what is offered; `use_alpn` off is a legacy client."""
+
+    connect_timeout: float = 25.0
+    handshake_timeout: float = 20.0
+    request_timeout: float = 30.0
+    ping_interval: float = 300.0
+    ping_failures: int = 3
+    max_in_flight: int = 16_384
+    socks: SocksProxy | None = None
+    versions: VersionRange | None = None
+    use_alpn: bool = True
+    encrypt_blocks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """A command for an entity, authorized with `key` (PKCS#8 DER) if the command needs it."""
+
+    command: Any
+    entity_id: bytes = b""
+    key: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(slots=True)
+class _Pending:
+    entity_id: bytes
+    future: asyncio.Future[Any]
+    timer: asyncio.TimerHandle
+
+
+class Client:
+    """An open connection to a router. Make one by `Client.connect`."""
+
+    def __init__(
+        self, connection: "_ClientConnection", address: ServerAddress, config: ClientConfig
+    ) -> None:
+        self.address = address
+        self._connection = connection
+        self._config = config
+        self._loop = asyncio.get_running_loop()
+        self._pending: dict[bytes, _Pending] = {}
+        self._outgoing: list[bytes] = []
+        self._flushing = False
+        self._room = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._missed_pings = 0
+        self._ping_timer: asyncio.TimerHandle | None = None
+        self._ping_task: asyncio.Task[None] | None = None
+        self._disconnected = False
+
+    @classmethod
+    async def connect(
+        cls,
+        address: ServerAddress,
+        config: ClientConfig | None = None,
+        *,
+        on_push: PushHandler | None = None,
+        on_disconnect: DisconnectHandler | None = None,
+        service: ServiceCredentials | None = None,
+    ) -> "Client":
+        """Connect to the first host of `address` that can be reached and proves its identity."""
+        config = config or ClientConfig()
+        failure: ClientError = ConnectFailed(
+            "the address has only onion hosts, and no SOCKS proxy is set"
+        )
+        for host in _reachable(address, config.socks):
+            try:
+                async with asyncio.timeout(config.connect_timeout):
+                    return await cls._connect(
+                        address, host, config, on_push, on_disconnect, service
+                    )
+            except TimeoutError:
+                failure = ConnectFailed(f"{host} did not answer in time")
+            except (OSError, SocksError) as exc:
+                failure = ConnectFailed(f"{host}: {exc}")
+            except ClientError as exc:
+                failure = exc
+        raise failure
+
+    @classmethod
+    async def _connect(
+        cls,
+        address: ServerAddress,
+        host: Host,
+        config: ClientConfig,
+        on_push: PushHandler | None,
+        on_disconnect: DisconnectHandler | None,
+        service: ServiceCredentials | None,
+    ) -> "Client":
+        protocol = NTF if address.scheme is Scheme.NTF else SMP
+        sock = await _open(host, address.effective_port, config.socks)
+        context = _context(
+            protocol.alpn if config.use_alpn else None, service and service.credentials
+        )
+        _, connection = await net.create_connection(
+            lambda: _ClientConnection(protocol, address, config, service, on_push, on_disconnect),
+            sock,
+            ssl=context,
+            handshake_timeout=config.handshake_timeout,
+        )
+        try:
+            return await connection.opened
+        except BaseException:
+            connection.abort()
+            raise
+
+    @property
+    def established(self) -> Established:
+        established = self._connection.established
+        if established is None:
+            raise Disconnected("not connected")
+        return established
+
+    @property
+    def is_connected(self) -> bool:
+        return not self._disconnected
+
+    async def request(
+        self,
+        command: Any,
+        entity_id: bytes = b"",
+        key: bytes | None = None,
+    ) -> Any:
+        """The answer to one command. Raises `RequestRefused` for ERR, or another `ClientError`."""
+        return await (await self._send(ClientRequest(command, entity_id, key)))
+
+    async def request_many(self, requests: Iterable[ClientRequest]) -> list[Any]:
+        """The answer to each command in order, or the `ClientError` in its place."""
+        futures = []
+        for request in requests:
+            try:
+                futures.append(await self._send(request))
+            except ClientError as exc:
+                failed = self._loop.create_future()
+                failed.set_exception(exc)
+                futures.append(failed)
+        return await asyncio.gather(*futures, return_exceptions=True)
+
+    async def close(self) -> None:
+        """Close, failing what is in flight, and wait until the connection is gone."""
+        self._connection.close()
+        try:
+            async with asyncio.timeout(net.SHUTDOWN_TIMEOUT):
+                await self._closed.wait()
+        except TimeoutError:
+            self._connection.abort()
+            await self._closed.wait()
+
+    async def _send(self, request: ClientRequest) -> asyncio.Future[Any]:
+        while len(self._pending) >= self._config.max_in_flight and not self._disconnected:
+            self._room.clear()
+            await self._room.wait()
+        if self._disconnected:
+            raise Disconnected("the connection was closed")
+        corr_id = os.urandom(CORR_ID_SIZE)
+        transmission = self._encode(corr_id, request)
+        future = self._loop.create_future()
+        timer = self._loop.call_later(self._config.request_timeout, self._time_out, corr_id)
+        self._pending[corr_id] = _Pending(request.entity_id, future, timer)
+        future.add_done_callback(lambda _: self._take(corr_id))
+        self._outgoing.append(transmission)
+        self._schedule_flush()
+        return future
+
+    def _encode(self, corr_id: bytes, request: ClientRequest) -> bytes:
+        established = self.established
+        session, protocol = established.session, self._connection.protocol
+        entity_id = request.entity_id
+        auth, service_signature = b"", None
+        try:
+            command = protocol.commands.encode(request.command, session.version)
+            if request.key is not None:
+                authorized = authorized_bytes(session, corr_id, entity_id, command)
+                service = established.service
+                if service is not None and type(request.command) in protocol.service_commands:
+                    service_signature = sign(service.key, authorized)
+                    authorized = service.cert_hash + authorized
+                auth = authorize(request.key, established.peer_key, corr_id, authorized)
+            data = encode_transmission(
+                session, corr_id, entity_id, command, auth, service_signature
+            )
+        except (WireError, CryptoError) as exc:
+            raise ClientError(str(exc)) from exc
+        if len(data) > max_transmission_size(session):
+            raise ClientError("the command does not fit in a block")
+        return data
+
+    def _schedule_flush(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._outgoing and self._connection.is_writable:
+            outgoing, self._outgoing = self._outgoing, []
+            self._connection.send(outgoing)
+
+    def _take(self, corr_id: bytes) -> _Pending | None:
+        pending = self._pending.pop(corr_id, None)
+        if pending is not None:
+            pending.timer.cancel()
+            self._room.set()
+        return pending
+
+    def _time_out(self, corr_id: bytes) -> None:
+        pending = self._take(corr_id)
+        if pending is not None and not pending.future.done():
+            pending.future.set_exception(RequestTimeout("the router did not answer in time"))
+
+    # From the connection.
+
+    def _received(self, item: Reply | Failure, on_push: PushHandler | None) -> None:
+        pending = self._take(item.corr_id) if item.corr_id else None
+        if pending is not None:
+            self._answer(pending, item)
+        elif isinstance(item, Failure):
+            logger.warning("the router sent what cannot be understood")
+        elif on_push is not None:
+            on_push(item.entity_id, item.message)
+
+    def _answer(self, pending: _Pending, item: Reply | Failure) -> None:
+        if pending.future.done():
+            return
+        if isinstance(item, Failure):
+            pending.future.set_exception(UnexpectedReply("the answer cannot be understood"))
+        elif isinstance(item.message, ntf.ERR | smp.ERR):
+            pending.future.set_exception(RequestRefused(item.message.error))
+        elif item.entity_id and item.entity_id != pending.entity_id:
+            pending.future.set_exception(UnexpectedReply("the answer is about another entity"))
+        else:
+            pending.future.set_result(item.message)
+
+    def _start_pings(self) -> None:
+        self._ping_timer = self._loop.call_later(self._config.ping_interval, self._ping_if_idle)
+
+    def _ping_if_idle(self) -> None:
+        idle = self._loop.time() - self._connection.received_at
+        wait = self._config.ping_interval - idle
+        if wait > 0:
+            self._ping_timer = self._loop.call_later(wait, self._ping_if_idle)
+        else:
+            self._ping_task = self._loop.create_task(self._ping())
+
+    async def _ping(self) -> None:
+        try:
+            await self.request(PING())
+        except RequestTimeout:
+            self._missed_pings += 1
+            if self._missed_pings >= self._config.ping_failures:
+                self._connection.abort(TimeoutError("the router does not answer"))
+                return
+        except ClientError:
+            return
+        else:
+            self._missed_pings = 0
+        self._start_pings()
+
+    def _lost(self, reason: Exception | None, on_disconnect: DisconnectHandler | None) -> None:
+        self._disconnected = True
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
+        self._outgoing.clear()
+        for corr_id in tuple(self._pending):
+            pending = self._take(corr_id)
+            if pending is not None and not pending.future.done():
+                pending.future.set_exception(Disconnected("the connection ended"))
+        self._room.set()
+        self._closed.set()
+        if on_disconnect is not None:
+            on_disconnect(self, reason)
+
+
+class _ClientConnection(BlockConnection):
+    """A connection to a router, at a client. `opened` is the client, or why there is none."""
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        address: ServerAddress,
+        config: ClientConfig,
+        service: ServiceCredentials | None,
+        on_push: PushHandler | None,
+        on_disconnect: DisconnectHandler | None,
+    ) -> None:
+        super().__init__(protocol, config.handshake_timeout)
+        self.opened: asyncio.Future[Client] = self._loop.create_future()
+        self._address = address
+        self._config = config
+        self._service = service
+        self._on_push = on_push
+        self._on_disconnect = on_disconnect
+        self._client: Client | None = None
+
+    def _begin(self, facts: TlsFacts, alpn: str | None) -> Handshake:
+        server = self._address.fingerprint
+        versions = self._config.versions or self.protocol.versions
+        now = time.time()
+        if self.protocol is NTF:
+            return connect_ntf(facts, server, versions, now)
+        keys = generate_key_pair(Algorithm.X25519) if self._config.encrypt_blocks else None
+        return connect_smp(facts, server, versions, now, keys=keys, service=self._service)
+
+    def _ready(self, established: Established) -> None:
+        self._client = Client(self, self._address, self._config)
+        self._client._start_pings()
+        if not self.opened.done():
+            self.opened.set_result(self._client)
+
+    def _content_received(self, content: bytes) -> None:
+        session = self.established.session  # type: ignore[union-attr]
+        for item in decode_replies(session, self.protocol.responses, content):
+            self._client._received(item, self._on_push)  # type: ignore[union-attr]
+
+    def _bad_block(self) -> None:
+        self.abort(UnexpectedReply("a block that cannot be understood"))
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._client is not None:
+            self._client._schedule_flush()
+
+    def _lost(self, reason: Exception | None) -> None:
+        if self._client is not None:
+            self._client._lost(reason, self._on_disconnect)
+        elif not self.opened.done():
+            if not isinstance(reason, HandshakeFailed):
+                reason = Disconnected("the router closed the connection during the handshake")
+            self.opened.set_exception(reason)
+
+
+def _reachable(address: ServerAddress, socks: SocksProxy | None) -> list[Host]:
+    """Hosts in the order to try: with a proxy onion hosts first, without one they cannot be."""
+    if socks is None:
+        return [host for host in address.hosts if host.kind is not HostKind.ONION]
+    return sorted(address.hosts, key=lambda host: host.kind is not HostKind.ONION)
+
+
+async def _open(host: Host, port: int, socks: SocksProxy | None) -> Any:
+    if socks is not None and socks.serves(host):
+        return await connect_through(socks, host, port)
+    return await net.connect_tcp(host.text, port)
+
+
+@lru_cache(maxsize=64)
+def _context(alpn: str | None, credentials: Credentials | None) -> SSLContext:
+    return client_context([alpn] if alpn else [], credentials)

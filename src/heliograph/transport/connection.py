@@ -1,0 +1,228 @@
+"""A TLS connection that speaks in blocks: handshake, block encryption, batches, back-pressure.
+
+Both ends of both protocols are subclasses, which only say how to shake hands and what to do with
+the content of a block.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import cast
+
+from heliograph.crypto.errors import CryptoError
+from heliograph.transport import tls
+from heliograph.transport.errors import HandshakeFailed
+from heliograph.transport.handshake import Established, Handshake, ServiceRequest, TlsFacts
+from heliograph.transport.protocols import Protocol
+from heliograph.wire.errors import TransportError, WireError
+from heliograph.wire.primitives import pad, unpad
+from heliograph.wire.transmissions import pack
+
+WRITE_HIGH_WATER = 256 * 1024
+
+
+class BlockConnection(asyncio.Protocol):
+    """One end of a connection. `established` is None until the handshake is done."""
+
+    def __init__(self, protocol: Protocol, handshake_timeout: float) -> None:
+        self.protocol = protocol
+        self.established: Established | None = None
+        self.received_at = 0.0
+        self.write_paused_at: float | None = None
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._buffer = bytearray()
+        self._held = False
+        self._handshake: Handshake | None = None
+        self._handshake_timeout = handshake_timeout
+        self._handshake_timer: asyncio.TimerHandle | None = None
+        self._failure: Exception | None = None
+
+    # What a subclass says.
+
+    def _begin(self, facts: TlsFacts, alpn: str | None) -> Handshake:
+        raise NotImplementedError
+
+    def _ready(self, established: Established) -> None:
+        """The handshake is done."""
+
+    def _service_requested(self, request: ServiceRequest) -> None:
+        self.answer_service(TransportError.HANDSHAKE_BAD_SERVICE)
+
+    def _content_received(self, content: bytes) -> None:
+        """The decrypted content of one block arrived."""
+
+    def _bad_block(self) -> None:
+        """A block did not decrypt, or its padding was malformed."""
+
+    def _lost(self, reason: Exception | None) -> None:
+        """The connection ended; called once."""
+
+    # What a subclass uses.
+
+    @property
+    def is_closing(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the peer takes what it is sent; if not, keep it until it does."""
+        return self.write_paused_at is None and not self.is_closing
+
+    def send(self, transmissions: Sequence[bytes]) -> None:
+        """Send encoded transmissions in as few blocks as hold them; nothing once closing."""
+        established = self.established
+        if established is None or self._transport is None or self._transport.is_closing():
+            return
+        size = self.protocol.block_size
+        contents = pack(established.session, transmissions)
+        if established.cipher is None:
+            blocks = [pad(content, size) for content in contents]
+        else:
+            blocks = [established.cipher.encrypt(content, size) for content in contents]
+        self._transport.write(blocks[0] if len(blocks) == 1 else b"".join(blocks))
+
+    def close(self) -> None:
+        """Close once everything sent has left."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self, reason: Exception | None = None) -> None:
+        """Close at once."""
+        self._failure = self._failure or reason
+        if self._transport is not None:
+            self._transport.abort()
+
+    def hold(self) -> None:
+        """Stop taking blocks: what the peer sends waits in its own buffers."""
+        if not self._held and self._transport is not None:
+            self._held = True
+            self._transport.pause_reading()
+
+    def unhold(self) -> None:
+        if self._held:
+            self._held = False
+            self._loop.call_soon(self._resume)
+
+    def answer_service(self, answer: bytes | TransportError) -> None:
+        """Resume a handshake that asked for a service: with its ID, or why it is refused."""
+        if self._handshake is not None and not self.is_closing:
+            self._advance(answer)
+            self.unhold()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH_WATER)
+        self.received_at = self._loop.time()
+        self._handshake_timer = self._loop.call_later(
+            self._handshake_timeout, self._handshake_timed_out
+        )
+        try:
+            facts = TlsFacts(
+                tls.session_id(transport),
+                tls.peer_chain(transport),
+                tls.certificate_sent(transport),
+            )
+            self._handshake = self._begin(facts, tls.negotiated_alpn(transport))
+        except Exception as exc:
+            self.abort(exc)
+            return
+        self._advance(None)
+
+    def data_received(self, data: bytes) -> None:
+        self.received_at = self._loop.time()
+        if len(data) == self.protocol.block_size and not self._buffer and not self._held:
+            self._block_received(bytes(data))
+            return
+        self._buffer += data
+        self._consume()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self.write_paused_at = self._loop.time()
+
+    def resume_writing(self) -> None:
+        self.write_paused_at = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._cancel_timer()
+        self._buffer.clear()
+        if self._handshake is not None:
+            self._handshake.close()
+            self._handshake = None
+        self._lost(self._failure or exc)
+
+    # Private.
+
+    def _resume(self) -> None:
+        if self._held or self.is_closing:
+            return
+        self._consume()
+        self._resume_reading()
+
+    def _resume_reading(self) -> None:
+        if not self._held and self._transport is not None:
+            self._transport.resume_reading()
+
+    def _consume(self) -> None:
+        size = self.protocol.block_size
+        pos = 0
+        while len(self._buffer) - pos >= size and not self._held and not self.is_closing:
+            block = bytes(self._buffer[pos : pos + size])
+            pos += size
+            self._block_received(block)
+        del self._buffer[:pos]
+
+    def _block_received(self, block: bytes) -> None:
+        established = self.established
+        if established is None and self._handshake is None:
+            return  # the handshake failed, and the connection is closing
+        try:
+            if established is None or established.cipher is None:
+                content = unpad(block)
+            else:
+                content = established.cipher.decrypt(block)
+        except (WireError, CryptoError):
+            if self._handshake is not None:
+                self.abort(HandshakeFailed(TransportError.HANDSHAKE_PARSE))
+            else:
+                self._bad_block()
+            return
+        if self._handshake is not None:
+            self._advance(content)
+        else:
+            self._content_received(content)
+
+    def _advance(self, value: bytes | TransportError | None) -> None:
+        handshake = cast(Handshake, self._handshake)
+        try:
+            event = handshake.send(value)
+            while isinstance(event, bytes):
+                cast(asyncio.Transport, self._transport).write(pad(event, self.protocol.block_size))
+                event = handshake.send(None)
+        except StopIteration as done:
+            self._handshake = None
+            self.established = done.value
+            self._cancel_timer()
+            self._ready(done.value)
+            return
+        except HandshakeFailed as exc:
+            self._handshake = None
+            self._failure = exc
+            self.close()
+            return
+        if event is not None:
+            self.hold()
+            self._service_requested(event)
+
+    def _handshake_timed_out(self) -> None:
+        self.abort(HandshakeFailed(TransportError.HANDSHAKE_PARSE, "the handshake took too long"))
+
+    def _cancel_timer(self) -> None:
+        if self._handshake_timer is not None:
+            self._handshake_timer.cancel()
+            self._handshake_timer = None

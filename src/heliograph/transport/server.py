@@ -1,0 +1,261 @@
+"""A listener of one protocol, and the connections it accepted.
+
+It answers what is malformed by itself and hands commands to a `Router`, which owes each of them one
+answer. A peer that does not read, or asks faster than it is answered, is not read from.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from typing import Protocol as Interface
+
+from heliograph.crypto.keys import generate_key_pair
+from heliograph.transport import loop as net
+from heliograph.transport.connection import BlockConnection
+from heliograph.transport.handshake import (
+    Established,
+    Handshake,
+    ServerIdentity,
+    ServiceRequest,
+    TlsFacts,
+    serve_ntf,
+    serve_smp,
+)
+from heliograph.transport.protocols import NTF, Protocol
+from heliograph.transport.tls import server_context
+from heliograph.wire import ntf, smp
+from heliograph.wire.errors import ErrorCode, ErrorType
+from heliograph.wire.keys import Algorithm
+from heliograph.wire.requests import Failure, Request, decode_requests, encode_reply
+from heliograph.wire.versions import VersionRange
+
+logger = logging.getLogger(__name__)
+
+
+class Answer(NamedTuple):
+    corr_id: bytes
+    entity_id: bytes
+    message: Any
+
+
+class Router(Interface):
+    """What a router does with its connections. Nothing here may block."""
+
+    def connected(self, connection: "ServerConnection") -> None: ...
+
+    def received(self, connection: "ServerConnection", requests: list[Request]) -> None:
+        """Answer each, now or later, by `ServerConnection.answer`."""
+
+    def service_requested(self, connection: "ServerConnection", request: ServiceRequest) -> None:
+        """Answer by `ServerConnection.answer_service`."""
+
+    def disconnected(self, connection: "ServerConnection") -> None: ...
+
+    def may_disconnect(self, connection: "ServerConnection") -> bool:
+        """Whether an inactive connection may be closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What connections may cost. Times in seconds; `inactive_after` None never disconnects."""
+
+    max_connections: int = 100_000
+    handshake_timeout: float = 30.0
+    write_timeout: float = 60.0
+    inactive_after: float | None = None
+    check_interval: float = 10.0
+    max_unanswered: int = 1024
+
+
+class ServerConnection(BlockConnection):
+    """A client's connection, at a router."""
+
+    def __init__(self, listener: "Listener") -> None:
+        super().__init__(listener.protocol, listener.limits.handshake_timeout)
+        self.listener = listener
+        self.state: Any = None
+        """For the router to keep what it knows of this client."""
+        self._unanswered = 0
+
+    def answer(self, answers: Sequence[Answer]) -> None:
+        """Answer received commands, in one block if they fit."""
+        self._unanswered -= len(answers)
+        self._send(answers)
+        if self._held and self._has_room():
+            self.unhold()
+
+    def push(self, messages: Sequence[Answer]) -> None:
+        """Send what nobody asked for. Ask `is_writable` first: this does not wait."""
+        self._send(messages)
+
+    def _send(self, answers: Sequence[Answer]) -> None:
+        if self.established is None or self.is_closing:
+            return
+        session, responses = self.established.session, self.protocol.responses
+        self.send(
+            [encode_reply(session, responses, corr, entity, msg) for corr, entity, msg in answers]
+        )
+
+    def _has_room(self) -> bool:
+        return (
+            self.write_paused_at is None and self._unanswered < self.listener.limits.max_unanswered
+        )
+
+    def _begin(self, facts: TlsFacts, alpn: str | None) -> Handshake:
+        return self.listener.handshake(facts, alpn)
+
+    def _ready(self, established: Established) -> None:
+        self.listener.router.connected(self)
+
+    def _service_requested(self, request: ServiceRequest) -> None:
+        self.listener.router.service_requested(self, request)
+
+    def _content_received(self, content: bytes) -> None:
+        session = self.established.session  # type: ignore[union-attr]
+        items = decode_requests(session, self.protocol.commands, content)
+        requests = [item for item in items if isinstance(item, Request)]
+        self._unanswered += len(items)
+        if len(requests) != len(items):
+            self.answer([self._refusal(item) for item in items if isinstance(item, Failure)])
+        if requests:
+            self.listener.router.received(self, requests)
+        if not self._has_room():
+            self.hold()
+
+    def _bad_block(self) -> None:
+        self._unanswered += 1
+        self.answer([self._refusal(Failure(b"", b"", ErrorCode.BLOCK))])
+
+    def _refusal(self, failure: Failure) -> Answer:
+        return Answer(failure.corr_id, failure.entity_id, self.listener.error(failure.error))
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.hold()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._has_room():
+            self.unhold()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not self.listener.admit(self):
+            transport.abort()  # type: ignore[attr-defined]
+            return
+        super().connection_made(transport)
+
+    def _lost(self, reason: Exception | None) -> None:
+        self.listener.forget(self)
+        if self.established is not None:
+            self.listener.router.disconnected(self)
+        elif reason is not None:
+            logger.debug("connection refused: %s", reason)
+
+
+class Listener:
+    """One listening socket of one protocol."""
+
+    def __init__(
+        self,
+        protocol: Protocol,
+        identity: ServerIdentity,
+        router: Router,
+        *,
+        limits: Limits | None = None,
+        versions: VersionRange | None = None,
+        request_client_certificate: bool = False,
+    ) -> None:
+        self.protocol = protocol
+        self.identity = identity
+        self.router = router
+        self.limits = limits or Limits()
+        self.versions = versions or protocol.versions
+        self.connections: set[ServerConnection] = set()
+        self.refused_connections = 0
+        self._context = server_context(
+            identity.credentials,
+            [protocol.alpn],
+            request_client_certificate=request_client_certificate,
+        )
+        self._error = ntf.ERR if protocol is NTF else smp.ERR
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._server: asyncio.Server | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def start(self, host: str | None, port: int) -> int:
+        """Listen; the result is the port, which matters if it was given as 0."""
+        server = await net.create_server(
+            lambda: ServerConnection(self),
+            host,
+            port,
+            ssl=self._context,
+            handshake_timeout=self.limits.handshake_timeout,
+        )
+        self._server = server
+        self._sweeper = asyncio.create_task(self._sweep())
+        bound: int = server.sockets[0].getsockname()[1]
+        return bound
+
+    async def close(self, grace: float = 5.0) -> None:
+        """Stop accepting, let what was sent leave, and end every connection within `grace`."""
+        if self._server is not None:
+            self._server.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        for connection in tuple(self.connections):
+            connection.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await self._empty.wait()
+        for connection in tuple(self.connections):
+            connection.abort()
+        await self._empty.wait()
+
+    def admit(self, connection: ServerConnection) -> bool:
+        if len(self.connections) >= self.limits.max_connections:
+            self.refused_connections += 1
+            return False
+        self.connections.add(connection)
+        self._empty.clear()
+        return True
+
+    def forget(self, connection: ServerConnection) -> None:
+        self.connections.discard(connection)
+        if not self.connections:
+            self._empty.set()
+
+    def error(self, error: ErrorType) -> ntf.ERR | smp.ERR:
+        return self._error(error)
+
+    def handshake(self, facts: TlsFacts, alpn: str | None) -> Handshake:
+        offered = self.protocol.offered(alpn)
+        versions = VersionRange(
+            max(offered.min, self.versions.min), min(offered.max, self.versions.max)
+        )
+        keys = generate_key_pair(Algorithm.X25519)
+        if self.protocol is NTF:
+            return serve_ntf(facts, self.identity, versions, keys)
+        return serve_smp(facts, self.identity, versions, keys, time.time())
+
+    async def _sweep(self) -> None:
+        """End connections that do not read, and inactive ones where the router agrees."""
+        limits = self.limits
+        clock = asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(limits.check_interval)
+            now = clock()
+            for connection in tuple(self.connections):
+                paused = connection.write_paused_at
+                if paused is not None and now - paused > limits.write_timeout:
+                    connection.abort(TimeoutError("the peer does not read"))
+                elif (
+                    limits.inactive_after is not None
+                    and now - connection.received_at > limits.inactive_after
+                    and self.router.may_disconnect(connection)
+                ):
+                    connection.close()

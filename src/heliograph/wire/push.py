@@ -1,0 +1,144 @@
+"""What a push carries: NMsgMeta, the list of PNMessageData, and the JSON around their boxes."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heliograph.wire.addresses import SMPQueueNtf, decode_queue, encode_queue
+from heliograph.wire.errors import ErrorCode, WireError
+from heliograph.wire.primitives import Reader, b64decode, b64encode, encode_short, i64
+
+NMSG_META_SIZE = 128  # padded, before encryption
+PUSH_SIZE = 3072  # padded, before encryption
+MAX_PUSH_MESSAGES = 6
+
+ALERT_TEXT = "Encrypted message or another app event"
+CHECK_MESSAGE_CATEGORY = "NTF_CAT_CHECK_MESSAGE"
+
+
+@dataclass(frozen=True, slots=True)
+class NMsgMeta:
+    """Which message arrived and when, known only to the SMP router and the recipient."""
+
+    msg_id: bytes
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class PNMessageData:
+    """One notification as the NTF router knows it: `meta` stays encrypted for the recipient."""
+
+    queue: SMPQueueNtf
+    timestamp: int
+    nonce: bytes
+    meta: bytes
+
+
+def encode_nmsg_meta(meta: NMsgMeta) -> bytes:
+    return encode_short(meta.msg_id) + i64.encode(meta.timestamp)
+
+
+def decode_nmsg_meta(data: bytes) -> NMsgMeta:
+    """Bytes after the time are for later versions, and ignored."""
+    reader = Reader(data)
+    return NMsgMeta(reader.short(), i64.decode(reader))
+
+
+def encode_pn_messages(messages: Sequence[PNMessageData]) -> bytes:
+    return ";".join(map(_encode_message, messages)).encode()
+
+
+def decode_pn_messages(data: bytes) -> list[PNMessageData]:
+    try:
+        text = data.decode("ascii")
+    except UnicodeDecodeError:
+        raise _bad("the list is not ASCII") from None
+    return [_decode_message(item) for item in text.split(";")]
+
+
+def _encode_message(message: PNMessageData) -> str:
+    return " ".join(
+        (
+            encode_queue(message.queue),
+            str(message.timestamp),
+            b64encode(message.nonce),
+            b64encode(message.meta),
+        )
+    )
+
+
+def _decode_message(text: str) -> PNMessageData:
+    parts = text.split(" ")
+    if len(parts) != 4:
+        raise _bad("four parts separated by spaces are needed")
+    queue, timestamp, nonce, meta = parts
+    digits = timestamp.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
+        raise _bad("the time is not a number")
+    return PNMessageData(decode_queue(queue), int(timestamp), b64decode(nonce), b64decode(meta))
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationPush:
+    """The registration code, boxed; delivered silently."""
+
+    nonce: bytes
+    box: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePush:
+    """The list of PNMessageData, boxed; delivered as an alert that the app may rewrite."""
+
+    nonce: bytes
+    box: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CheckMessagesPush:
+    """Wakes the app to look for messages."""
+
+
+Push = VerificationPush | MessagePush | CheckMessagesPush
+
+
+def notification_data(push: Push) -> dict[str, object]:
+    """The part that every provider carries."""
+    match push:
+        case VerificationPush():
+            return {"nonce": b64encode(push.nonce), "verification": b64encode(push.box)}
+        case MessagePush():
+            return {"message": b64encode(push.box), "nonce": b64encode(push.nonce)}
+        case CheckMessagesPush():
+            return {"checkMessages": True}
+
+
+def encode_apns(push: Push) -> bytes:
+    """The APNs body, members in the reference's order."""
+    aps: dict[str, object] = {"content-available": 1}
+    if isinstance(push, MessagePush):
+        aps = {"category": CHECK_MESSAGE_CATEGORY, "mutable-content": 1, "alert": ALERT_TEXT}
+    body = {"notificationData": notification_data(push), "aps": aps}
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+def decode_push(data: bytes) -> Push:
+    """From the whole APNs body, or from `notificationData` alone."""
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        raise _bad("not JSON") from None
+    if isinstance(body, dict) and "notificationData" in body:
+        body = body["notificationData"]
+    match body:
+        case {"nonce": str(nonce), "verification": str(box)}:
+            return VerificationPush(b64decode(nonce), b64decode(box))
+        case {"nonce": str(nonce), "message": str(box)}:
+            return MessagePush(b64decode(nonce), b64decode(box))
+        case {"checkMessages": True}:
+            return CheckMessagesPush()
+    raise _bad("no notification data")
+
+
+def _bad(reason: str) -> WireError:
+    return WireError(ErrorCode.CMD_SYNTAX, f"malformed push: {reason}")
