@@ -297,6 +297,12 @@ def test_garbage_is_refused(garbage: bytes) -> None:
     rejection((authority.chain[0] + b"\x00",))
 
 
+def test_serial_number_that_later_releases_refuse() -> None:
+    key = Ed25519PrivateKey.generate()
+    certificate = make("a", "a", key, key)
+    rejection((certificate.replace(b"\x02\x01\x01", b"\x02\x01\x00", 1),))
+
+
 CHAINS = [issue_leaf(create_authority("CA", NOW, a), "h", NOW, a).chain for a in SigningAlgorithm]
 
 

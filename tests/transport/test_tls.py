@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -61,8 +61,7 @@ class Peer(asyncio.Protocol):
         self.progress = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.connected.set_result(transport)
+        self.connected.set_result(cast(asyncio.Transport, transport))
 
     def data_received(self, data: bytes) -> None:
         self.received += len(data)
@@ -104,7 +103,7 @@ class Listener:
 
     async def close(self) -> None:
         for peer in self.peers:
-            if peer.connected.done():
+            if peer.connected.done() and not peer.connected.cancelled():
                 peer.connected.result().abort()
                 await peer.lost
 

@@ -18,6 +18,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PrivateKey, Ed448PublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from heliograph.crypto.errors import CryptoError
@@ -57,6 +58,7 @@ _LEAF_KEY_USAGE = x509.KeyUsage(
 
 # All that cryptography raises for hostile bytes; it parses lazily, so any access may raise.
 _REJECTIONS = (
+    CryptographyDeprecationWarning,  # where warnings are errors
     InvalidSignature,
     UnsupportedAlgorithm,
     x509.DuplicateExtension,

@@ -59,15 +59,15 @@ def private_algorithm_of(private: bytes) -> Algorithm:
 
 
 def public_key(private: bytes) -> bytes:
+    algorithm = private_algorithm_of(private)
     seed = private[PKCS8_PREFIX_SIZE:]
-    match private_algorithm_of(private):
-        case Algorithm.X25519:
-            return SPKI_PREFIX[Algorithm.X25519] + nacl.crypto_scalarmult_base(seed)
-        case Algorithm.ED25519:
-            return SPKI_PREFIX[Algorithm.ED25519] + nacl.crypto_sign_seed_keypair(seed)[0]
-        case Algorithm.ED448:
-            key = Ed448PrivateKey.from_private_bytes(seed).public_key()
-            return SPKI_PREFIX[Algorithm.ED448] + key.public_bytes_raw()
+    if algorithm is Algorithm.X25519:
+        raw = nacl.crypto_scalarmult_base(seed)
+    elif algorithm is Algorithm.ED25519:
+        raw = nacl.crypto_sign_seed_keypair(seed)[0]
+    else:
+        raw = Ed448PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+    return SPKI_PREFIX[algorithm] + raw
 
 
 def dh(public: bytes, private: bytes) -> bytes:
@@ -89,15 +89,14 @@ def box_key(public: bytes, private: bytes) -> bytes:
 
 
 def sign(private: bytes, message: bytes) -> bytes:
+    algorithm = private_algorithm_of(private)
     seed = private[PKCS8_PREFIX_SIZE:]
-    match private_algorithm_of(private):
-        case Algorithm.ED25519:
-            secret = nacl.crypto_sign_seed_keypair(seed)[1]
-            return nacl.crypto_sign(message, secret)[: nacl.crypto_sign_BYTES]
-        case Algorithm.ED448:
-            return Ed448PrivateKey.from_private_bytes(seed).sign(message)
-        case Algorithm.X25519:
-            raise CryptoError("an X25519 key does not sign")
+    if algorithm is Algorithm.X25519:
+        raise CryptoError("an X25519 key does not sign")
+    if algorithm is Algorithm.ED25519:
+        secret = nacl.crypto_sign_seed_keypair(seed)[1]
+        return nacl.crypto_sign(message, secret)[: nacl.crypto_sign_BYTES]
+    return Ed448PrivateKey.from_private_bytes(seed).sign(message)
 
 
 def verify(public: bytes, signature: bytes, message: bytes) -> bool:

@@ -10,6 +10,8 @@ from heliograph.wire.keys import Algorithm, public_key_algorithm
 
 _SEQUENCE = 0x30
 _BIT_STRING = 0x03
+# Of a router, and of a service client.
+_SESSION_KEYS = (Algorithm.X25519, Algorithm.ED25519)
 _ALGORITHMS = {
     Algorithm.ED25519: bytes.fromhex("300506032b6570"),
     Algorithm.ED448: bytes.fromhex("300506032b6571"),
@@ -17,8 +19,7 @@ _ALGORITHMS = {
 
 
 def sign_session_key(leaf_private: bytes, session_key: bytes) -> bytes:
-    if public_key_algorithm(session_key) not in (Algorithm.X25519, Algorithm.ED25519):
-        raise CryptoError("a session key is an X25519 or Ed25519 public key")
+    _check_session_key(session_key)
     identifier = _ALGORITHMS.get(private_algorithm_of(leaf_private))
     if identifier is None:
         raise CryptoError("a certificate key signs with Ed25519 or Ed448")
@@ -27,12 +28,10 @@ def sign_session_key(leaf_private: bytes, session_key: bytes) -> bytes:
     return _der(_SEQUENCE, signed + identifier + signature)
 
 
-def verify_session_key(
-    leaf_public: bytes, signed_key: bytes, expected: Algorithm = Algorithm.X25519
-) -> bytes:
-    """The session key, if the leaf's key signed it and it is of the expected kind.
+def verify_session_key(leaf_public: bytes, signed_key: bytes) -> bytes:
+    """The session key, if the leaf's key signed it.
 
-    A router's session key is X25519; the per-session key of a service client is Ed25519.
+    It is X25519 or Ed25519, nothing else; which of them a handshake wants, the caller checks.
     """
     outer, rest = _read(_SEQUENCE, signed_key)
     inner, after_inner = _read(_SEQUENCE, outer)
@@ -45,9 +44,13 @@ def verify_session_key(
         raise CryptoError("the session key was signed by another kind of key")
     if not verify(leaf_public, bits[1:], outer[: len(outer) - len(after_inner)]):
         raise CryptoError("the signature of the session key does not fit")
-    if public_key_algorithm(inner) is not expected:
-        raise CryptoError(f"the session key is not an {expected.value} key")
+    _check_session_key(inner)
     return inner
+
+
+def _check_session_key(key: bytes) -> None:
+    if public_key_algorithm(key) not in _SESSION_KEYS:
+        raise CryptoError("a session key is an X25519 or Ed25519 public key")
 
 
 def _der(tag: int, content: bytes) -> bytes:

@@ -108,7 +108,7 @@ class Client:
         self._config = config
         self._loop = asyncio.get_running_loop()
         self._pending: dict[bytes, _Pending] = {}
-        self._outgoing: list[bytes] = []
+        self._outgoing: dict[bytes, bytes] = {}
         self._flushing = False
         self._room = asyncio.Event()
         self._closed = asyncio.Event()
@@ -140,8 +140,8 @@ class Client:
                     )
             except TimeoutError:
                 failure = ConnectFailed(f"{host} did not answer in time")
-            except (OSError, SocksError) as exc:
-                failure = ConnectFailed(f"{host}: {exc}")
+            except (OSError, SocksError, WireError, UnicodeError) as exc:
+                failure = ConnectFailed(f"{host}: {exc}")  # also a port or name that cannot be
             except ClientError as exc:
                 failure = exc
         raise failure
@@ -157,10 +157,10 @@ class Client:
         service: ServiceCredentials | None,
     ) -> "Client":
         protocol = NTF if address.scheme is Scheme.NTF else SMP
-        sock = await _open(host, address.effective_port, config.socks)
         context = _context(
             protocol.alpn if config.use_alpn else None, service and service.credentials
         )
+        sock = await _open(host, address.effective_port, config.socks)
         _, connection = await net.create_connection(
             lambda: _ClientConnection(protocol, address, config, service, on_push, on_disconnect),
             sock,
@@ -170,7 +170,7 @@ class Client:
         try:
             return await connection.opened
         except BaseException:
-            connection.abort()
+            connection.abandon()
             raise
 
     @property
@@ -195,15 +195,19 @@ class Client:
 
     async def request_many(self, requests: Iterable[ClientRequest]) -> list[Any]:
         """The answer to each command in order, or the `ClientError` in its place."""
-        futures = []
-        for request in requests:
-            try:
-                futures.append(await self._send(request))
-            except ClientError as exc:
-                failed = self._loop.create_future()
-                failed.set_exception(exc)
-                futures.append(failed)
-        return await asyncio.gather(*futures, return_exceptions=True)
+        futures: list[asyncio.Future[Any]] = []
+        try:
+            for request in requests:
+                try:
+                    futures.append(await self._send(request))
+                except ClientError as exc:
+                    futures.append(self._loop.create_future())
+                    futures[-1].set_exception(exc)
+            return await asyncio.gather(*futures, return_exceptions=True)
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
 
     async def close(self) -> None:
         """Close, failing what is in flight, and wait until the connection is gone."""
@@ -227,7 +231,7 @@ class Client:
         timer = self._loop.call_later(self._config.request_timeout, self._time_out, corr_id)
         self._pending[corr_id] = _Pending(request.entity_id, future, timer)
         future.add_done_callback(lambda _: self._take(corr_id))
-        self._outgoing.append(transmission)
+        self._outgoing[corr_id] = transmission
         self._schedule_flush()
         return future
 
@@ -262,13 +266,14 @@ class Client:
     def _flush(self) -> None:
         self._flushing = False
         if self._outgoing and self._connection.is_writable:
-            outgoing, self._outgoing = self._outgoing, []
-            self._connection.send(outgoing)
+            outgoing, self._outgoing = self._outgoing, {}
+            self._connection.send(tuple(outgoing.values()))
 
     def _take(self, corr_id: bytes) -> _Pending | None:
         pending = self._pending.pop(corr_id, None)
         if pending is not None:
             pending.timer.cancel()
+            self._outgoing.pop(corr_id, None)
             self._room.set()
         return pending
 
@@ -286,7 +291,10 @@ class Client:
         elif isinstance(item, Failure):
             logger.warning("the router sent what cannot be understood")
         elif on_push is not None:
-            on_push(item.entity_id, item.message)
+            try:
+                on_push(item.entity_id, item.message)
+            except Exception:
+                logger.exception("the handler of pushes failed")
 
     def _answer(self, pending: _Pending, item: Reply | Failure) -> None:
         if pending.future.done():
@@ -300,14 +308,16 @@ class Client:
         else:
             pending.future.set_result(item.message)
 
-    def _start_pings(self) -> None:
-        self._ping_timer = self._loop.call_later(self._config.ping_interval, self._ping_if_idle)
+    def _ping_after(self, wait: float) -> None:
+        if not self._disconnected:
+            self._ping_timer = self._loop.call_later(wait, self._ping_if_idle)
 
     def _ping_if_idle(self) -> None:
         idle = self._loop.time() - self._connection.received_at
         wait = self._config.ping_interval - idle
         if wait > 0:
-            self._ping_timer = self._loop.call_later(wait, self._ping_if_idle)
+            self._missed_pings = 0
+            self._ping_after(wait)
         else:
             self._ping_task = self._loop.create_task(self._ping())
 
@@ -320,10 +330,10 @@ class Client:
                 self._connection.abort(TimeoutError("the router does not answer"))
                 return
         except ClientError:
-            return
+            self._missed_pings = 0  # an answer all the same, unless there is no connection
         else:
             self._missed_pings = 0
-        self._start_pings()
+        self._ping_after(self._config.ping_interval)
 
     def _lost(self, reason: Exception | None, on_disconnect: DisconnectHandler | None) -> None:
         self._disconnected = True
@@ -337,7 +347,10 @@ class Client:
         self._room.set()
         self._closed.set()
         if on_disconnect is not None:
-            on_disconnect(self, reason)
+            try:
+                on_disconnect(self, reason)
+            except Exception:
+                logger.exception("the handler of disconnections failed")
 
 
 class _ClientConnection(BlockConnection):
@@ -371,15 +384,25 @@ class _ClientConnection(BlockConnection):
         return connect_smp(facts, server, versions, now, keys=keys, service=self._service)
 
     def _ready(self, established: Established) -> None:
+        if self.opened.done():
+            self.abort()  # nobody waits for it any more
+            return
         self._client = Client(self, self._address, self._config)
-        self._client._start_pings()
-        if not self.opened.done():
-            self.opened.set_result(self._client)
+        self._client._ping_after(self._config.ping_interval)
+        self.opened.set_result(self._client)
 
     def _content_received(self, content: bytes) -> None:
         session = self.established.session  # type: ignore[union-attr]
         for item in decode_replies(session, self.protocol.responses, content):
             self._client._received(item, self._on_push)  # type: ignore[union-attr]
+
+    def _handshake_failed(self) -> None:
+        self.abort()  # a peer that is not the router might never close
+
+    def abandon(self) -> None:
+        """End a connection whose client nobody has got."""
+        self._on_push = self._on_disconnect = None
+        self.abort()
 
     def _bad_block(self) -> None:
         self.abort(UnexpectedReply("a block that cannot be understood"))

@@ -54,6 +54,9 @@ class BlockConnection(asyncio.Protocol):
     def _bad_block(self) -> None:
         """A block did not decrypt, or its padding was malformed."""
 
+    def _handshake_failed(self) -> None:
+        self.close()
+
     def _lost(self, reason: Exception | None) -> None:
         """The connection ended; called once."""
 
@@ -131,6 +134,8 @@ class BlockConnection(asyncio.Protocol):
         self._advance(None)
 
     def data_received(self, data: bytes) -> None:
+        if self.is_closing:
+            return  # some transports deliver until the peer has closed, too
         self.received_at = self._loop.time()
         if len(data) == self.protocol.block_size and not self._buffer and not self._held:
             self._block_received(bytes(data))
@@ -210,10 +215,12 @@ class BlockConnection(asyncio.Protocol):
             self._cancel_timer()
             self._ready(done.value)
             return
-        except HandshakeFailed as exc:
+        except (HandshakeFailed, WireError) as exc:
+            if isinstance(exc, WireError):
+                exc = HandshakeFailed(TransportError.LARGE_MSG, str(exc))
             self._handshake = None
             self._failure = exc
-            self.close()
+            self._handshake_failed()
             return
         if event is not None:
             self.hold()

@@ -11,6 +11,7 @@ interchangeable. It knows no protocol, and it judges no peer: see `heliograph.tr
 """
 
 import asyncio
+import contextlib
 import ctypes
 import logging
 import os
@@ -26,6 +27,7 @@ from heliograph.transport.tls import set_tcp_options
 
 __all__ = [
     "Net",
+    "Server",
     "chosen_net",
     "connect_tcp",
     "create_connection",
@@ -42,7 +44,9 @@ _Protocol = TypeVar("_Protocol", bound=asyncio.BaseProtocol)
 ENVIRONMENT_VARIABLE = "HELIOGRAPH_NET"
 HANDSHAKE_TIMEOUT = 60.0
 SHUTDOWN_TIMEOUT = 5.0
+MAX_HANDSHAKES = 4096
 BACKLOG = 1024
+ACCEPT_RETRY_DELAY = 1.0
 
 # Four TLS records: what a connection's buffers in aiofastnet may cost, each way.
 _BUFFER_SIZE = 4 * (16 * 1024 + 64)
@@ -50,6 +54,9 @@ _BUFFER_SIZE = 4 * (16 * 1024 + 64)
 # An address is never sent as a server name, and aiofastnet refuses an empty one. The reference
 # answers a named server with its web certificate.
 _NO_SERVER_NAME = "127.0.0.1"
+
+# The fatal alert in a plaintext record, as it answers a ClientHello.
+_NO_APPLICATION_PROTOCOL = bytes.fromhex("15 0303 0002 0278")
 
 _M_MMAP_THRESHOLD = -3
 _MMAP_THRESHOLD = 4 * 1024 * 1024
@@ -98,6 +105,103 @@ def run(
         return runner.run(main)
 
 
+class Server:
+    """A listening socket. The connections it accepted outlive it."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        protocol_factory: Callable[[], asyncio.BaseProtocol],
+        context: ssl.SSLContext | None,
+        handshake_timeout: float,
+        max_handshakes: int,
+    ) -> None:
+        self._sock = sock
+        self._protocol_factory = protocol_factory
+        self._context = context
+        self._handshake_timeout = handshake_timeout
+        self._max_handshakes = max_handshakes
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._retry: asyncio.TimerHandle | None = None
+        self._resume()
+
+    @property
+    def sockets(self) -> tuple[socket.socket, ...]:
+        """The socket, for its address, while the server listens."""
+        return () if self._sock.fileno() < 0 else (self._sock,)
+
+    def close(self) -> None:
+        """Stop listening, and give up handshakes that are under way."""
+        if not self.sockets:
+            return
+        if self._retry is not None:
+            self._retry.cancel()
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+        for handshake in self._handshakes:
+            # Later, because a task cancelled before its first step would not close its socket.
+            self._loop.call_soon(handshake.cancel)
+
+    async def wait_closed(self) -> None:
+        """Wait until nothing of a closed server is left."""
+        if self._handshakes:
+            await asyncio.wait(self._handshakes)
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._sock, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(BACKLOG):
+            try:
+                sock, _ = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as exc:
+                # Most likely out of file descriptors, and the socket would stay readable.
+                logger.warning("cannot accept connections: %s (%s)", type(exc).__name__, exc.errno)
+                self._loop.remove_reader(self._sock)
+                self._retry = self._loop.call_later(ACCEPT_RETRY_DELAY, self._resume)
+                return
+            if len(self._handshakes) >= self._max_handshakes:
+                sock.close()
+                continue
+            handshake = self._loop.create_task(self._handshake(sock))
+            self._handshakes.add(handshake)
+            handshake.add_done_callback(self._handshakes.discard)
+
+    async def _handshake(self, sock: socket.socket) -> None:
+        try:
+            sock.setblocking(False)
+            spare = sock.dup()
+        except OSError as exc:
+            sock.close()
+            logger.warning("cannot serve a connection: %s (%s)", type(exc).__name__, exc.errno)
+            return
+        with spare:
+            try:
+                await self._connect(sock)
+            except ssl.SSLError as exc:
+                logger.debug("TLS handshake failed: %s", exc.reason)
+                if exc.reason == "NO_APPLICATION_PROTOCOL":
+                    # OpenSSL made the alert, but every stack drops it with the connection.
+                    with contextlib.suppress(OSError):
+                        spare.send(_NO_APPLICATION_PROTOCOL)
+            except OSError as exc:
+                logger.debug("TLS handshake failed: %s", type(exc).__name__)
+
+    async def _connect(self, sock: socket.socket) -> None:
+        options = _tls_options(self._loop, self._context, self._handshake_timeout)
+        if _net_of(self._loop) is Net.AIOFASTNET:
+            import aiofastnet
+
+            await aiofastnet.connect_accepted_socket(
+                self._loop, self._protocol_factory, sock, **options
+            )
+        else:
+            await self._loop.connect_accepted_socket(self._protocol_factory, sock, **options)
+
+
 async def create_server(
     protocol_factory: Callable[[], asyncio.BaseProtocol],
     host: str | None,
@@ -105,26 +209,15 @@ async def create_server(
     *,
     ssl: ssl.SSLContext | None,
     handshake_timeout: float = HANDSHAKE_TIMEOUT,
+    max_handshakes: int = MAX_HANDSHAKES,
     reuse_port: bool = False,
-) -> asyncio.Server:
-    """Listen on ``host``, or on all addresses if it is None; port 0 is any free one."""
-    loop = asyncio.get_running_loop()
-    sock = _listen(host, port, reuse_port)
-    options: dict[str, Any] = {"sock": sock, "ssl": ssl, "backlog": BACKLOG}
-    if ssl is not None:
-        options["ssl_handshake_timeout"] = handshake_timeout
-        options["ssl_shutdown_timeout"] = SHUTDOWN_TIMEOUT
-    try:
-        if _net_of(loop) is not Net.AIOFASTNET:
-            return await loop.create_server(protocol_factory, **options)
-        import aiofastnet
+) -> Server:
+    """Listen on ``host``, or on all addresses if it is None; port 0 is any free one.
 
-        if ssl is not None:
-            options["ssl_incoming_bio_size"] = options["ssl_outgoing_bio_size"] = _BUFFER_SIZE
-        return await aiofastnet.create_server(loop, protocol_factory, **options)
-    except BaseException:
-        sock.close()
-        raise
+    Connections beyond ``max_handshakes`` that are still in their TLS handshake are closed at once.
+    """
+    sock = _listen(host, port, reuse_port)
+    return Server(sock, protocol_factory, ssl, handshake_timeout, max_handshakes)
 
 
 async def connect_tcp(host: str, port: int) -> socket.socket:
@@ -163,18 +256,14 @@ async def create_connection(
     when this fails. All failures of the peer are `OSError`.
     """
     loop = asyncio.get_running_loop()
-    options: dict[str, Any] = {"sock": sock, "ssl": ssl}
+    options = _tls_options(loop, ssl, handshake_timeout)
     if ssl is not None:
         options["server_hostname"] = _NO_SERVER_NAME
-        options["ssl_handshake_timeout"] = handshake_timeout
-        options["ssl_shutdown_timeout"] = SHUTDOWN_TIMEOUT
-    if _net_of(loop) is not Net.AIOFASTNET:
-        return await loop.create_connection(protocol_factory, **options)
-    import aiofastnet
+    if _net_of(loop) is Net.AIOFASTNET:
+        import aiofastnet
 
-    if ssl is not None:
-        options["ssl_incoming_bio_size"] = options["ssl_outgoing_bio_size"] = _BUFFER_SIZE
-    return await aiofastnet.create_connection(loop, protocol_factory, **options)
+        return await aiofastnet.create_connection(loop, protocol_factory, sock=sock, **options)
+    return await loop.create_connection(protocol_factory, sock=sock, **options)
 
 
 def _net_of(loop: asyncio.AbstractEventLoop) -> Net:
@@ -182,15 +271,22 @@ def _net_of(loop: asyncio.AbstractEventLoop) -> Net:
     return _nets.get(loop) or chosen_net()
 
 
-class _Listener(socket.socket):
-    """A listening socket that survives running out of file descriptors."""
+def _tls_options(
+    loop: asyncio.AbstractEventLoop, context: ssl.SSLContext | None, handshake_timeout: float
+) -> dict[str, Any]:
+    if context is None:
+        return {}
+    options: dict[str, Any] = {
+        "ssl": context,
+        "ssl_handshake_timeout": handshake_timeout,
+        "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT,
+    }
+    if _net_of(loop) is Net.AIOFASTNET:
+        options["ssl_incoming_bio_size"] = options["ssl_outgoing_bio_size"] = _BUFFER_SIZE
+    return options
 
-    def remove_reader(self, fd: int) -> None:
-        # aiofastnet 1.2 calls this on the socket where it means the loop.
-        asyncio.get_running_loop().remove_reader(fd)
 
-
-def _listen(host: str | None, port: int, reuse_port: bool) -> _Listener:
+def _listen(host: str | None, port: int, reuse_port: bool) -> socket.socket:
     if host is None and socket.has_dualstack_ipv6():
         sock = socket.create_server(
             ("", port),
@@ -204,8 +300,9 @@ def _listen(host: str | None, port: int, reuse_port: bool) -> _Listener:
         sock = socket.create_server(
             (host or "", port), family=family, backlog=BACKLOG, reuse_port=reuse_port
         )
+    sock.setblocking(False)
     set_tcp_options(sock)  # accepted sockets inherit them
-    return _Listener(fileno=sock.detach())
+    return sock
 
 
 def _handle_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from typing import Protocol as Interface
@@ -16,6 +16,7 @@ from typing import Protocol as Interface
 from heliograph.crypto.keys import generate_key_pair
 from heliograph.transport import loop as net
 from heliograph.transport.connection import BlockConnection
+from heliograph.transport.errors import HandshakeFailed
 from heliograph.transport.handshake import (
     Established,
     Handshake,
@@ -28,9 +29,10 @@ from heliograph.transport.handshake import (
 from heliograph.transport.protocols import NTF, Protocol
 from heliograph.transport.tls import server_context
 from heliograph.wire import ntf, smp
-from heliograph.wire.errors import ErrorCode, ErrorType
+from heliograph.wire.errors import ErrorCode, ErrorType, TransportError, WireError
 from heliograph.wire.keys import Algorithm
 from heliograph.wire.requests import Failure, Request, decode_requests, encode_reply
+from heliograph.wire.transmissions import max_transmission_size
 from heliograph.wire.versions import VersionRange
 
 logger = logging.getLogger(__name__)
@@ -43,7 +45,10 @@ class Answer(NamedTuple):
 
 
 class Router(Interface):
-    """What a router does with its connections. Nothing here may block."""
+    """What a router does with its connections. Nothing here may block.
+
+    If one of these raises, that is logged and costs the connection it was about, and no other.
+    """
 
     def connected(self, connection: "ServerConnection") -> None: ...
 
@@ -83,36 +88,46 @@ class ServerConnection(BlockConnection):
 
     def answer(self, answers: Sequence[Answer]) -> None:
         """Answer received commands, in one block if they fit."""
+        if self.established is not None and not self.is_closing:
+            self.send([self._encode(answer) for answer in answers])
         self._unanswered -= len(answers)
-        self._send(answers)
         if self._held and self._has_room():
             self.unhold()
 
     def push(self, messages: Sequence[Answer]) -> None:
         """Send what nobody asked for. Ask `is_writable` first: this does not wait."""
-        self._send(messages)
+        if self.established is not None and not self.is_closing:
+            session, responses = self.established.session, self.protocol.responses
+            self.send([encode_reply(session, responses, *message) for message in messages])
 
-    def _send(self, answers: Sequence[Answer]) -> None:
-        if self.established is None or self.is_closing:
-            return
-        session, responses = self.established.session, self.protocol.responses
-        self.send(
-            [encode_reply(session, responses, corr, entity, msg) for corr, entity, msg in answers]
-        )
+    def _encode(self, answer: Answer) -> bytes:
+        session = self.established.session  # type: ignore[union-attr]
+        try:
+            data = encode_reply(session, self.protocol.responses, *answer)
+            if len(data) <= max_transmission_size(session):
+                return data
+        except WireError:
+            pass
+        # The IDs that a client chose may leave no room for the answer either.
+        logger.info("an answer does not fit: %s", type(answer.message).__name__)
+        error = self.listener.error(ErrorCode.INTERNAL)
+        return encode_reply(session, self.protocol.responses, answer.corr_id, b"", error)
 
     def _has_room(self) -> bool:
         return (
-            self.write_paused_at is None and self._unanswered < self.listener.limits.max_unanswered
+            self.established is not None
+            and self.write_paused_at is None
+            and self._unanswered < self.listener.limits.max_unanswered
         )
 
     def _begin(self, facts: TlsFacts, alpn: str | None) -> Handshake:
         return self.listener.handshake(facts, alpn)
 
     def _ready(self, established: Established) -> None:
-        self.listener.router.connected(self)
+        self._tell(self.listener.router.connected, self)
 
     def _service_requested(self, request: ServiceRequest) -> None:
-        self.listener.router.service_requested(self, request)
+        self._tell(self.listener.router.service_requested, self, request)
 
     def _content_received(self, content: bytes) -> None:
         session = self.established.session  # type: ignore[union-attr]
@@ -122,9 +137,17 @@ class ServerConnection(BlockConnection):
         if len(requests) != len(items):
             self.answer([self._refusal(item) for item in items if isinstance(item, Failure)])
         if requests:
-            self.listener.router.received(self, requests)
+            self._tell(self.listener.router.received, self, requests)
         if not self._has_room():
             self.hold()
+
+    def close_if_agreed(self) -> None:
+        """Close, unless the router wants this client to stay."""
+        self._tell(self._close_if_agreed)
+
+    def _close_if_agreed(self) -> None:
+        if self.listener.router.may_disconnect(self):
+            self.close()
 
     def _bad_block(self) -> None:
         self._unanswered += 1
@@ -151,9 +174,16 @@ class ServerConnection(BlockConnection):
     def _lost(self, reason: Exception | None) -> None:
         self.listener.forget(self)
         if self.established is not None:
-            self.listener.router.disconnected(self)
+            self._tell(self.listener.router.disconnected, self)
         elif reason is not None:
             logger.debug("connection refused: %s", reason)
+
+    def _tell(self, callback: Callable[..., None], *arguments: Any) -> None:
+        try:
+            callback(*arguments)
+        except Exception as exc:
+            logger.exception("the router failed on a connection")
+            self.abort(exc)
 
 
 class Listener:
@@ -184,7 +214,8 @@ class Listener:
         self._error = ntf.ERR if protocol is NTF else smp.ERR
         self._empty = asyncio.Event()
         self._empty.set()
-        self._server: asyncio.Server | None = None
+        self._closing = False
+        self._server: net.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self, host: str | None, port: int) -> int:
@@ -203,10 +234,12 @@ class Listener:
 
     async def close(self, grace: float = 5.0) -> None:
         """Stop accepting, let what was sent leave, and end every connection within `grace`."""
-        if self._server is not None:
-            self._server.close()
+        self._closing = True
         if self._sweeper is not None:
             self._sweeper.cancel()
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
         for connection in tuple(self.connections):
             connection.close()
         with contextlib.suppress(TimeoutError):
@@ -217,7 +250,7 @@ class Listener:
         await self._empty.wait()
 
     def admit(self, connection: ServerConnection) -> bool:
-        if len(self.connections) >= self.limits.max_connections:
+        if self._closing or len(self.connections) >= self.limits.max_connections:
             self.refused_connections += 1
             return False
         self.connections.add(connection)
@@ -237,6 +270,8 @@ class Listener:
         versions = VersionRange(
             max(offered.min, self.versions.min), min(offered.max, self.versions.max)
         )
+        if versions.min > versions.max:
+            raise HandshakeFailed(TransportError.VERSION, "the client has no ALPN")
         keys = generate_key_pair(Algorithm.X25519)
         if self.protocol is NTF:
             return serve_ntf(facts, self.identity, versions, keys)
@@ -244,18 +279,21 @@ class Listener:
 
     async def _sweep(self) -> None:
         """End connections that do not read, and inactive ones where the router agrees."""
-        limits = self.limits
         clock = asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(limits.check_interval)
+            await asyncio.sleep(self.limits.check_interval)
             now = clock()
             for connection in tuple(self.connections):
                 paused = connection.write_paused_at
-                if paused is not None and now - paused > limits.write_timeout:
+                if paused is not None and now - paused > self.limits.write_timeout:
                     connection.abort(TimeoutError("the peer does not read"))
-                elif (
-                    limits.inactive_after is not None
-                    and now - connection.received_at > limits.inactive_after
-                    and self.router.may_disconnect(connection)
-                ):
-                    connection.close()
+                elif self._is_inactive(connection, now):
+                    connection.close_if_agreed()
+
+    def _is_inactive(self, connection: ServerConnection, now: float) -> bool:
+        limit = self.limits.inactive_after
+        return (
+            limit is not None
+            and connection.established is not None
+            and now - connection.received_at > limit
+        )

@@ -17,6 +17,7 @@ _NO_AUTH = 0
 _PASSWORD = 2
 _CONNECT = 1
 _IPV4, _NAME, _IPV6 = 1, 3, 4
+_ADDRESS_SIZES = {_IPV4: 4, _IPV6: 16}
 
 _REPLIES = {
     1: "general failure",
@@ -105,7 +106,12 @@ async def _negotiate(sock: socket.socket, proxy: SocksProxy, request: bytes) -> 
         raise SocksError("the proxy does not speak SOCKS 5")
     if reply != 0:
         raise SocksError(f"the proxy answered: {_REPLIES.get(reply, 'unknown failure')}")
-    size = {_IPV4: 4, _IPV6: 16}.get(kind) or (await _receive(sock, 1))[0]
+    if kind == _NAME:
+        size = (await _receive(sock, 1))[0]
+    elif kind in _ADDRESS_SIZES:
+        size = _ADDRESS_SIZES[kind]
+    else:
+        raise SocksError("the proxy does not speak SOCKS 5")
     await _receive(sock, size + 2)
 
 

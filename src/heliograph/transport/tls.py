@@ -153,10 +153,14 @@ def client_context(alpn: Sequence[str], credentials: Credentials | None = None) 
 def peer_chain(transport: asyncio.BaseTransport) -> tuple[bytes, ...]:
     """Return the DER certificates the peer presented, leaf first, checked by nobody."""
     ssl_object = _ssl_object(transport)
+    if ssl_object.getpeercert(binary_form=True) is None:  # the chain would be a list of one None
+        return ()
     if hasattr(ssl_object, "get_unverified_chain"):  # aiofastnet, and Python 3.13
         return tuple(ssl_object.get_unverified_chain())
-    chain = ssl_object._sslobj.get_unverified_chain() or ()
-    return tuple(certificate.public_bytes(_ssl.ENCODING_DER) for certificate in chain)
+    return tuple(
+        certificate.public_bytes(_ssl.ENCODING_DER)
+        for certificate in ssl_object._sslobj.get_unverified_chain()
+    )
 
 
 def session_id(transport: asyncio.BaseTransport) -> bytes:

@@ -98,16 +98,22 @@ class IDSUB:
 
 @dataclass(frozen=True, slots=True)
 class TKN:
+    """The status of a token."""
+
     status: TokenStatus
 
 
 @dataclass(frozen=True, slots=True)
 class SUB:
+    """The status of a subscription."""
+
     status: SubscriptionStatus
 
 
 @dataclass(frozen=True, slots=True)
 class ERR:
+    """Refused, and why."""
+
     error: ErrorType
 
 

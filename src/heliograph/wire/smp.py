@@ -235,11 +235,15 @@ class DELD:
 
 @dataclass(frozen=True, slots=True)
 class INFO:
+    """What the router knows of a queue."""
+
     info: QueueInfo
 
 
 @dataclass(frozen=True, slots=True)
 class ERR:
+    """Refused, and why."""
+
     error: ErrorType
 
 

@@ -119,6 +119,9 @@ class Table:
         reader.end()
         return tag, spans
 
+    def knows(self, command: bytes) -> bool:
+        return command.partition(b" ")[0] in self._by_tag
+
     def _find(self, command: bytes) -> tuple[Message, bytes]:
         space = command.find(b" ", 0, 8)
         tag = command if space < 0 else command[:space]

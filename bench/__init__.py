@@ -1,0 +1,1 @@
+"""Benchmarks: `python -m bench`. Figures are ratios within one run: machines are noisy."""

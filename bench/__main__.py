@@ -1,0 +1,22 @@
+"""`python -m bench [NAME...]`: all benchmarks, or those named."""
+
+import sys
+
+from bench import codec, ping
+from heliograph.transport import loop
+
+BENCHMARKS = {"codec": codec.run, "ping": ping.run}
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in BENCHMARKS]
+    if unknown:
+        print(f"no such benchmark: {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+        return 2
+    for name in names or BENCHMARKS:
+        loop.run(BENCHMARKS[name]())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

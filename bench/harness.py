@@ -1,0 +1,92 @@
+"""Runs a server in a process of its own and measures what it costs."""
+
+import asyncio
+import multiprocessing
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from threading import Thread
+from typing import Any
+
+from heliograph.transport import loop
+
+Serve = Callable[..., Awaitable[Any]]
+"""Starts a server and returns what clients need to know; the server runs until its process ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    cpu: float
+    memory: int
+
+
+class ServerProcess:
+    """A server under measurement."""
+
+    def __init__(self, process: Any, pipe: Connection, facts: Any) -> None:
+        self.facts = facts
+        self._process = process
+        self._pipe = pipe
+
+    def usage(self) -> Usage:
+        self._pipe.send("usage")
+        usage: Usage = self._pipe.recv()
+        return usage
+
+
+@asynccontextmanager
+async def server_process(serve: Serve, *arguments: Any) -> AsyncIterator[ServerProcess]:
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_run, args=(serve, arguments, theirs), daemon=True)
+    process.start()
+    try:
+        facts = await asyncio.to_thread(ours.recv)
+        yield ServerProcess(process, ours, facts)
+    finally:
+        process.kill()
+        process.join()
+
+
+def _run(serve: Serve, arguments: tuple[Any, ...], pipe: Connection) -> None:
+    async def main() -> None:
+        pipe.send(await serve(*arguments))
+        Thread(target=_answer, args=(pipe,), daemon=True).start()
+        await asyncio.Event().wait()
+
+    loop.run(main())
+
+
+def _answer(pipe: Connection) -> None:
+    while True:
+        pipe.recv()
+        pipe.send(Usage(time.process_time(), _resident()))
+
+
+def _resident() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What one operation took, in microseconds of the server's CPU and of the clock."""
+
+    cpu: float
+    wall: float
+
+    @property
+    def per_second(self) -> float:
+        return 1e6 / self.wall
+
+
+async def measure(server: ServerProcess, count: int, work: Callable[[], Awaitable[None]]) -> Rate:
+    before = server.usage()
+    started = time.perf_counter()
+    await work()
+    wall = time.perf_counter() - started
+    cpu = server.usage().cpu - before.cpu
+    return Rate(cpu / count * 1e6, wall / count * 1e6)

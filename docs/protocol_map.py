@@ -1,0 +1,67 @@
+"""Writes docs/protocol-map.md from the protocol tables: `python docs/protocol_map.py`."""
+
+import inspect
+import sys
+from pathlib import Path
+
+from heliograph.wire.ntf import NTF_COMMANDS, NTF_RESPONSES
+from heliograph.wire.smp import SMP_COMMANDS, SMP_RESPONSES
+from heliograph.wire.table import LATEST, Field, Message, Table, tag_of
+
+TARGET = Path(__file__).with_name("protocol-map.md")
+
+INTRODUCTION = """\
+# Protocol map
+
+From each command and response to its bytes and to the code behind it. This page is written by
+`docs/protocol_map.py` from the tables that encode and decode: a test fails when it is out of date.
+
+A message is its tag, and if it has parameters a space and the parameters with nothing between them.
+`str` is a u8 length and bytes, `large` a u16 length and bytes, `maybe(x)` is `0`, or `1` and x,
+`list(x)` a u8 count and items, `tail` all that is left, `bool` is `T` or `F`.
+Keys are `str` with the DER form. `since` and `until` are protocol versions.
+"""
+
+
+def main() -> str:
+    parts = [INTRODUCTION]
+    for title, table in (
+        ("Notification router: commands", NTF_COMMANDS),
+        ("Notification router: responses", NTF_RESPONSES),
+        ("Messaging router: commands", SMP_COMMANDS),
+        ("Messaging router: responses and pushes", SMP_RESPONSES),
+    ):
+        parts.append(f"\n## {title}\n\n{_rows(table)}")
+    return "".join(parts)
+
+
+def _rows(table: Table) -> str:
+    head = "| tag | what it is | parameters | must come with | code |\n" + "| --- " * 5 + "|\n"
+    return head + "".join(_row(message) for message in table.messages)
+
+
+def _row(message: Message) -> str:
+    doc = (inspect.getdoc(message.type) or "").split("\n")[0]
+    if doc.startswith(f"{message.type.__name__}("):  # what a dataclass makes up
+        doc = ""
+    fields = "<br>".join(map(_field, message.fields))
+    code = f"`{message.type.__module__}.{message.type.__name__}`"
+    cells = (f"`{tag_of(message).decode()}`", doc, fields, message.credentials.value, code)
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _field(field: Field) -> str:
+    name = f"{field.name}: " if field.name else ""
+    notes = []
+    if field.since:
+        notes.append(f"since {field.since}")
+    if field.until != LATEST:
+        notes.append(f"until {field.until}")
+    suffix = f" ({', '.join(notes)})" if notes else ""
+    return f"{name}{field.codec.name}{suffix}"
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv:
+        sys.exit(TARGET.read_text() != main())
+    TARGET.write_text(main())

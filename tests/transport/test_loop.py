@@ -1,0 +1,546 @@
+"""Tests of `heliograph.transport.loop`, over loopback on each network stack."""
+
+import asyncio
+import contextlib
+import ctypes
+import errno
+import logging
+import os
+import platform
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import Any, cast
+
+import pytest
+
+from heliograph.crypto.certificates import (
+    certificates_to_pem,
+    create_authority,
+    issue_leaf,
+    private_key_to_pem,
+)
+from heliograph.transport import loop, tls
+from heliograph.transport.loop import Net
+
+NOW = time.time()
+SERVER = issue_leaf(create_authority("SMP server CA", NOW), "127.0.0.1", NOW)
+SERVER_CONTEXT = tls.server_context(SERVER, ["smp/1"], request_client_certificate=True)
+CLIENT_CONTEXT = tls.client_context(["smp/1"])
+TIMEOUT = 10
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+nets = pytest.mark.parametrize("net", list(Net))
+
+
+@pytest.fixture(params=list(Net))
+def run(request: pytest.FixtureRequest) -> Run:
+    """Run a test's coroutine on one of the stacks, for a bounded time."""
+
+    def run_on(main: Coroutine[Any, Any, None]) -> None:
+        loop.run(asyncio.wait_for(main, TIMEOUT), net=request.param)
+
+    return run_on
+
+
+class Echo(asyncio.Protocol):
+    """Sends back what arrives, and reports its end."""
+
+    def __init__(self) -> None:
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.lost.set_result(None)
+
+
+class Client(Echo):
+    """Sends a message and waits for it to come back."""
+
+    def data_received(self, data: bytes) -> None:
+        self.echoed.set_result(data)
+
+    async def exchange(self) -> None:
+        self.echoed: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.transport.write(b"hello")
+        assert await self.echoed == b"hello"
+
+    async def check(self) -> None:
+        await self.exchange()
+        self.transport.close()
+        await self.lost
+
+
+@contextlib.asynccontextmanager
+async def echoing(
+    host: str | None = "127.0.0.1", *, context: ssl.SSLContext | None = None, **options: Any
+) -> AsyncIterator[tuple[loop.Server, int]]:
+    accepted: list[Echo] = []
+
+    def accept() -> Echo:
+        accepted.append(Echo())
+        return accepted[-1]
+
+    server = await loop.create_server(accept, host, 0, ssl=context, **options)
+    try:
+        yield server, server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        server.close()
+        await server.wait_closed()
+        assert server.sockets == ()
+        for echo in accepted:
+            if hasattr(echo, "transport"):
+                echo.transport.abort()
+                await echo.lost
+
+
+async def check(port: int, context: ssl.SSLContext | None, host: str = "127.0.0.1") -> None:
+    """Connect and exchange a message."""
+    sock = await loop.connect_tcp(host, port)
+    _, client = await loop.create_connection(Client, sock, ssl=context)
+    await client.check()
+
+
+@contextlib.contextmanager
+def silent_server() -> Iterator[socket.socket]:
+    """A socket whose connections nobody accepts or answers."""
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        yield sock
+
+
+def test_default_net(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HELIOGRAPH_NET", raising=False)
+    assert loop.chosen_net() is Net.AIOFASTNET
+    monkeypatch.setenv("HELIOGRAPH_NET", "")
+    assert loop.chosen_net() is Net.AIOFASTNET
+
+
+@nets
+def test_net_from_the_environment(monkeypatch: pytest.MonkeyPatch, net: Net) -> None:
+    monkeypatch.setenv("HELIOGRAPH_NET", net.value)
+    assert loop.chosen_net() is net
+    assert loop.chosen_net(Net.ASYNCIO) is Net.ASYNCIO
+    assert loop.chosen_net("uvloop") is Net.UVLOOP
+
+
+def test_unknown_net(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HELIOGRAPH_NET", "trio")
+    with pytest.raises(ValueError, match="trio"):
+        loop.chosen_net()
+
+
+@pytest.mark.parametrize(
+    ("net", "loop_module", "transport_module"),
+    [
+        (Net.AIOFASTNET, "uvloop", "aiofastnet.ssl_transport"),
+        (Net.UVLOOP, "uvloop", "uvloop.loop"),
+        (Net.ASYNCIO, "asyncio.unix_events", "asyncio.sslproto"),
+    ],
+)
+def test_stack_is_the_chosen_one(net: Net, loop_module: str, transport_module: str) -> None:
+    async def main() -> str:
+        assert type(asyncio.get_running_loop()).__module__ == loop_module
+        async with echoing(context=SERVER_CONTEXT) as (_, port):
+            sock = await loop.connect_tcp("127.0.0.1", port)
+            transport, client = await loop.create_connection(Client, sock, ssl=CLIENT_CONTEXT)
+            await client.check()
+            return type(transport).__module__
+
+    assert loop.run(main(), net=net) == transport_module
+
+
+def test_loop_made_elsewhere_follows_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HELIOGRAPH_NET", "aiofastnet")
+
+    async def main() -> str:
+        async with echoing(context=SERVER_CONTEXT) as (_, port):
+            sock = await loop.connect_tcp("127.0.0.1", port)
+            transport, client = await loop.create_connection(Client, sock, ssl=CLIENT_CONTEXT)
+            await client.check()
+            return type(transport).__module__
+
+    assert asyncio.run(main()) == "aiofastnet.ssl_transport"
+
+
+@pytest.mark.parametrize("tls_used", [True, False])
+def test_echo(run: Run, tls_used: bool) -> None:
+    async def main() -> None:
+        async with echoing(context=SERVER_CONTEXT if tls_used else None) as (_, port):
+            for _ in range(3):
+                await check(port, CLIENT_CONTEXT if tls_used else None)
+
+    run(main())
+
+
+def test_all_addresses(run: Run) -> None:
+    async def main() -> None:
+        async with echoing(None) as (_, port):
+            await check(port, None)
+            if socket.has_dualstack_ipv6():
+                await check(port, None, "::1")
+
+    run(main())
+
+
+def test_all_addresses_without_ipv6(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+
+    async def main() -> None:
+        async with echoing(None) as (server, port):
+            assert server.sockets[0].family is socket.AF_INET
+            await check(port, None)
+
+    run(main())
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="no IPv6")
+def test_ipv6(run: Run) -> None:
+    async def main() -> None:
+        async with echoing("::1") as (_, port):
+            await check(port, None, "::1")
+
+    run(main())
+
+
+def test_reuse_port(run: Run) -> None:
+    async def main() -> None:
+        async with echoing(reuse_port=True) as (_, port):
+            server = await loop.create_server(Echo, "127.0.0.1", port, ssl=None, reuse_port=True)
+            server.close()
+            with pytest.raises(OSError, match="in use"):
+                await loop.create_server(Echo, "127.0.0.1", port, ssl=None)
+
+    run(main())
+
+
+def test_tcp_options_of_both_ends(run: Run) -> None:
+    async def main() -> None:
+        servers = []
+
+        class Recorder(Echo):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                super().connection_made(transport)
+                servers.append(self)
+
+        server = await loop.create_server(Recorder, "127.0.0.1", 0, ssl=SERVER_CONTEXT)
+        sock = await loop.connect_tcp("127.0.0.1", server.sockets[0].getsockname()[1])
+        _, client = await loop.create_connection(Client, sock, ssl=CLIENT_CONTEXT)
+        await client.exchange()
+        for end in (client, *servers):
+            connected = end.transport.get_extra_info("socket")
+            assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+            assert connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT) == 4
+        server.close()
+        for end in (client, *servers):
+            end.transport.abort()
+            await end.lost
+
+    run(main())
+
+
+def test_connection_refused(run: Run) -> None:
+    with silent_server() as sock:
+        port = sock.getsockname()[1]
+
+    async def main() -> None:
+        with pytest.raises(ConnectionRefusedError):
+            await loop.connect_tcp("127.0.0.1", port)
+
+    run(main())
+
+
+def resolving_to(*addresses: tuple[str, int]) -> Callable[..., Any]:
+    async def getaddrinfo(*_: Any, **__: Any) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+
+    return getaddrinfo
+
+
+def test_next_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    with silent_server() as sock:
+        dead = sock.getsockname()
+
+    async def main() -> None:
+        async with echoing() as (_, port):
+            resolver = resolving_to(dead, ("127.0.0.1", port))
+            monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolver)
+            await check(port, None, "example.org")
+
+    loop.run(main(), net=Net.ASYNCIO)
+
+
+def test_host_without_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving_to())
+        with pytest.raises(OSError, match="no address"):
+            await loop.connect_tcp("example.org", 1)
+
+    loop.run(main(), net=Net.ASYNCIO)
+
+
+def test_cancelled_connect_closes_the_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    async def main() -> None:
+        async def never(sock: socket.socket, _: Any) -> None:
+            opened.append(sock)
+            await asyncio.Event().wait()
+
+        monkeypatch.setattr(asyncio.get_running_loop(), "sock_connect", never)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(loop.connect_tcp("127.0.0.1", 1), 0.05)
+
+    loop.run(main(), net=Net.ASYNCIO)
+    assert [sock.fileno() for sock in opened] == [-1]
+
+
+def test_client_gives_up_a_silent_server(run: Run) -> None:
+    async def main() -> None:
+        with silent_server() as server:
+            sock = await loop.connect_tcp(*server.getsockname())
+            with pytest.raises(OSError):  # noqa: PT011 - the stacks have different messages
+                await loop.create_connection(
+                    Client, sock, ssl=CLIENT_CONTEXT, handshake_timeout=0.1
+                )
+            await closed(sock)
+
+    run(main())
+
+
+def test_client_of_a_server_that_hangs_up(run: Run) -> None:
+    async def main() -> None:
+        with silent_server() as server:
+            sock = await loop.connect_tcp(*server.getsockname())
+            server.accept()[0].close()
+            with pytest.raises(OSError):  # noqa: PT011 - the stacks have different messages
+                await loop.create_connection(Client, sock, ssl=CLIENT_CONTEXT)
+            await closed(sock)
+
+    run(main())
+
+
+def test_client_of_a_server_without_tls(run: Run) -> None:
+    async def main() -> None:
+        async with echoing() as (_, port):
+            sock = await loop.connect_tcp("127.0.0.1", port)
+            with pytest.raises(ssl.SSLError):
+                await loop.create_connection(Client, sock, ssl=CLIENT_CONTEXT)
+            await closed(sock)
+
+    run(main())
+
+
+async def closed(sock: socket.socket) -> None:
+    """Wait until a transport has let go of its socket."""
+    deadline = time.monotonic() + TIMEOUT
+    while sock.fileno() >= 0:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+async def hung_up(sock: socket.socket) -> None:
+    """Wait until the peer of a blocking socket closes it."""
+    sock.settimeout(TIMEOUT)
+    with contextlib.suppress(ConnectionResetError):
+        assert await asyncio.to_thread(sock.recv, 1) == b""
+
+
+def test_server_gives_up_a_silent_client(run: Run) -> None:
+    async def main() -> None:
+        async with echoing(context=SERVER_CONTEXT, handshake_timeout=0.1) as (_, port):
+            with socket.create_connection(("127.0.0.1", port)) as sock:
+                await hung_up(sock)
+            await check(port, CLIENT_CONTEXT)
+
+    run(main())
+
+
+def test_handshakes_under_way_are_bounded(run: Run) -> None:
+    async def main() -> None:
+        async with echoing(context=SERVER_CONTEXT, max_handshakes=1) as (_, port):
+            with socket.create_connection(("127.0.0.1", port)):
+                await asyncio.sleep(0.05)
+                with socket.create_connection(("127.0.0.1", port)) as refused:
+                    await hung_up(refused)
+            await asyncio.sleep(0.05)
+            await check(port, CLIENT_CONTEXT)
+
+    run(main())
+
+
+@pytest.mark.parametrize("head_start", [0, 0.05])
+def test_close_ends_handshakes(run: Run, head_start: float) -> None:
+    async def main() -> None:
+        async with echoing(context=SERVER_CONTEXT) as (server, port):
+            with socket.create_connection(("127.0.0.1", port)) as sock:
+                await asyncio.sleep(head_start)
+                server.close()
+                await server.wait_closed()
+                await hung_up(sock)
+
+    run(main())
+
+
+def test_connections_outlive_their_server(run: Run) -> None:
+    async def main() -> None:
+        async with echoing(context=SERVER_CONTEXT) as (server, port):
+            sock = await loop.connect_tcp("127.0.0.1", port)
+            _, client = await loop.create_connection(Client, sock, ssl=CLIENT_CONTEXT)
+            await client.exchange()
+            server.close()
+            await server.wait_closed()
+            await client.check()
+
+    run(main())
+
+
+@pytest.mark.parametrize("method", ["accept", "dup"])
+def test_server_survives_running_out_of_descriptors(
+    run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    monkeypatch.setattr(loop, "ACCEPT_RETRY_DELAY", 0.05)
+    original = getattr(socket.socket, method)
+    failures = [OSError(errno.EMFILE, os.strerror(errno.EMFILE))]
+
+    def fail_once(self: socket.socket) -> Any:
+        if failures:
+            raise failures.pop()
+        return original(self)
+
+    async def main() -> None:
+        async with echoing(context=SERVER_CONTEXT) as (_, port):
+            monkeypatch.setattr(socket.socket, method, fail_once)
+            with socket.create_connection(("127.0.0.1", port)):
+                await asyncio.sleep(0.1)
+            await check(port, CLIENT_CONTEXT)
+
+    run(main())
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "127.0.0.1" not in caplog.text
+
+
+def test_closing_a_server_that_waits_for_descriptors(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: socket.socket) -> Any:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def main() -> None:
+        async with echoing() as (_, port):
+            monkeypatch.setattr(socket.socket, "accept", fail)
+            with socket.create_connection(("127.0.0.1", port)):
+                await asyncio.sleep(0.05)
+
+    run(main())
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n", bytes(600)])
+def test_server_survives_aborted_handshakes(
+    run: Run, caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
+    async def main() -> None:
+        async with echoing(context=SERVER_CONTEXT) as (_, port):
+            for reset in (True, False):
+                with socket.create_connection(("127.0.0.1", port)) as sock:
+                    sock.sendall(sent)
+                    await asyncio.sleep(0.02)
+                    if reset:
+                        linger = struct.pack("ii", 1, 0)
+                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            await asyncio.sleep(0.02)
+            await check(port, CLIENT_CONTEXT)
+
+    with caplog.at_level(logging.INFO, logger="heliograph"):
+        run(main())
+    assert [record for record in caplog.records if record.name.startswith("heliograph")] == []
+
+
+def test_no_server_name_is_sent(run: Run, tmp_path_factory: pytest.TempPathFactory) -> None:
+    credentials = tmp_path_factory.mktemp("tls") / "server.pem"
+    credentials.write_bytes(
+        certificates_to_pem(SERVER.chain) + private_key_to_pem(SERVER.private_key)
+    )
+    names: list[str | None] = []
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(credentials)
+    context.sni_callback = lambda _, name, __: names.append(name)
+
+    def serve(listener: socket.socket) -> None:
+        sock, _ = listener.accept()
+        with context.wrap_socket(sock, server_side=True) as connection:
+            connection.sendall(connection.recv(5))
+
+    async def main() -> None:
+        with silent_server() as listener:
+            thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+            thread.start()
+            sock = await loop.connect_tcp(*listener.getsockname())
+            _, client = await loop.create_connection(Client, sock, ssl=CLIENT_CONTEXT)
+            await client.check()
+            thread.join(TIMEOUT)
+
+    run(main())
+    assert names == [None]
+
+
+@pytest.mark.parametrize(
+    ("exception", "level"),
+    [
+        (ConnectionResetError, "DEBUG"),  # a class, as aiofastnet 1.2 passes it
+        (ConnectionResetError(), "DEBUG"),
+        (ssl.SSLError("bad"), "DEBUG"),
+        (TimeoutError(), "DEBUG"),
+        (OSError(errno.EMFILE, "too many open files"), "WARNING"),
+        (ZeroDivisionError(), "ERROR"),
+        (None, "ERROR"),
+    ],
+)
+@nets
+def test_exception_handler(
+    caplog: pytest.LogCaptureFixture, net: Net, exception: Any, level: str
+) -> None:
+    async def main() -> None:
+        context = {"message": "it failed", "exception": exception, "transport": "192.0.2.1"}
+        asyncio.get_running_loop().call_exception_handler(context)
+
+    with caplog.at_level(logging.DEBUG, logger="heliograph"):
+        loop.run(main(), net=net)
+    records = [record for record in caplog.records if record.name.startswith("heliograph")]
+    assert [record.levelname for record in records] == [level]
+    assert "it failed" in caplog.text
+    assert "192.0.2.1" not in caplog.text
+
+
+def test_exception_without_a_message(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        asyncio.get_running_loop().call_exception_handler({"exception": ZeroDivisionError()})
+
+    loop.run(main(), net=Net.ASYNCIO)
+    assert "unhandled exception" in caplog.text
+
+
+@pytest.mark.parametrize("libc", ["glibc", ""])
+@nets
+def test_malloc_threshold(monkeypatch: pytest.MonkeyPatch, net: Net, libc: str) -> None:
+    calls: list[tuple[int, int]] = []
+
+    class Libc:
+        @staticmethod
+        def mallopt(parameter: int, value: int) -> None:
+            calls.append((parameter, value))
+
+    monkeypatch.setattr(platform, "libc_ver", lambda: (libc, ""))
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: Libc)
+    loop.new_event_loop(net).close()
+    assert calls == ([(-3, 4 << 20)] if net is Net.UVLOOP and libc else [])
