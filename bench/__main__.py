@@ -2,10 +2,10 @@
 
 import sys
 
-from bench import codec, ping
+from bench import codec, ping, smp
 from heliograph.transport import loop
 
-BENCHMARKS = {"codec": codec.run, "ping": ping.run}
+BENCHMARKS = {"codec": codec.run, "ping": ping.run, "smp": smp.run}
 
 
 def main(names: list[str]) -> int:

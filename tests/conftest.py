@@ -14,5 +14,5 @@ _COMMON = {
     "suppress_health_check": [HealthCheck.too_slow],
 }
 settings.register_profile("ci", max_examples=50, **_COMMON)  # type: ignore[arg-type]
-settings.register_profile("thorough", max_examples=5000, **_COMMON)  # type: ignore[arg-type]
+settings.register_profile("thorough", max_examples=1000, **_COMMON)  # type: ignore[arg-type]
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))

@@ -77,8 +77,7 @@ passwords = st.text("abcXYZ019!#$%&'()*+,-.;<=>?[]^_{|}~é", min_size=1, max_siz
 
 
 def server_addresses(
-    scheme: st.SearchStrategy[Scheme] = st.sampled_from(Scheme),
-    password: st.SearchStrategy[str | None] = st.none() | passwords,
+    scheme: st.SearchStrategy[Scheme], password: st.SearchStrategy[str | None]
 ) -> st.SearchStrategy[ServerAddress]:
     return st.builds(
         ServerAddress,
@@ -90,6 +89,7 @@ def server_addresses(
     )
 
 
+addresses = server_addresses(st.sampled_from(Scheme), st.none() | passwords)
 smp_servers = server_addresses(st.just(Scheme.SMP), st.none())
 queues = st.builds(SMPQueueNtf, smp_servers, ids)
 

@@ -24,13 +24,14 @@ from heliograph.crypto.chains import BlockCipher
 from heliograph.crypto.keys import dh, generate_key_pair, verify
 from heliograph.transport import loop, tls
 from heliograph.transport.client import Client, ClientConfig
-from heliograph.transport.handshake import ServerIdentity, ServiceRequest
+from heliograph.transport.handshake import ServerIdentity, ServiceCredentials, ServiceRequest
 from heliograph.transport.loop import Net
 from heliograph.transport.protocols import NTF, Protocol
 from heliograph.transport.server import Answer, Limits, Listener, ServerConnection
 from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import ServerAddress, decode_host
 from heliograph.wire.errors import ErrorCode, TransportError
+from heliograph.wire.handshakes import ServiceRole
 from heliograph.wire.keys import Algorithm
 from heliograph.wire.requests import Request
 from heliograph.wire.table import OK, PING, PONG
@@ -82,6 +83,7 @@ def make_identity(
 
 IDENTITY = make_identity()
 OTHER_IDENTITY = make_identity(name="Another CA")
+SERVICE = ServiceCredentials(ServiceRole.NOTIFIER, make_identity(name="NTF server CA").credentials)
 
 
 class SampleRouter:
@@ -95,6 +97,7 @@ class SampleRouter:
         self.requests: list[Request] = []
         self.services: list[ServiceRequest] = []
         self.lost: list[ServerConnection] = []
+        self.writables: list[ServerConnection] = []
 
     def connected(self, connection: ServerConnection) -> None:
         self.connections.append(connection)
@@ -109,6 +112,9 @@ class SampleRouter:
 
     def disconnected(self, connection: ServerConnection) -> None:
         self.lost.append(connection)
+
+    def writable(self, connection: ServerConnection) -> None:
+        self.writables.append(connection)
 
     def may_disconnect(self, connection: ServerConnection) -> bool:
         return self.lets_go
@@ -252,13 +258,20 @@ class RawPeer:
 
     @classmethod
     async def connect(
-        cls, protocol: Protocol, port: int, *, alpn: bool = True, receive_buffer: int = 0
+        cls,
+        protocol: Protocol,
+        port: int,
+        *,
+        alpn: bool = True,
+        context: ssl.SSLContext | None = None,
+        receive_buffer: int = 0,
     ) -> "RawPeer":
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-        if alpn:
-            context.set_alpn_protocols([protocol.alpn])
+        if context is None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+            if alpn:
+                context.set_alpn_protocols([protocol.alpn])
 
         def connect() -> ssl.SSLSocket:
             sock = socket.socket()

@@ -35,12 +35,18 @@ from heliograph.wire.handshakes import CertChainPubKey, ServiceRole
 from heliograph.wire.keys import SPKI_PREFIX, Algorithm
 from heliograph.wire.transmissions import Session
 from heliograph.wire.versions import VersionRange
-from tests.transport.support import IDENTITY, NOW, OTHER_IDENTITY, SERVICE_ID, make_identity
+from tests.transport.support import (
+    IDENTITY,
+    NOW,
+    OTHER_IDENTITY,
+    SERVICE,
+    SERVICE_ID,
+    make_identity,
+)
 
 SESSION_ID = b"i" * 32
 ROUTER_KEYS = generate_key_pair(Algorithm.X25519)
 CLIENT_KEYS = generate_key_pair(Algorithm.X25519)
-SERVICE = ServiceCredentials(ServiceRole.NOTIFIER, make_identity(name="NTF server CA").credentials)
 ALGORITHMS = list(product(SigningAlgorithm, SigningAlgorithm))
 NTF_VERSIONS = range(1, 4)
 SMP_VERSIONS = range(6, 20)

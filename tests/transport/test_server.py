@@ -18,7 +18,9 @@ import pytest
 
 from heliograph.crypto.certificates import SigningAlgorithm
 from heliograph.crypto.keys import generate_key_pair
-from heliograph.transport.client import Client, ClientConfig, ClientRequest
+from heliograph.transport import loop
+from heliograph.transport import server as module
+from heliograph.transport.client import Client, ClientConfig
 from heliograph.transport.errors import (
     ClientError,
     ConnectFailed,
@@ -31,16 +33,17 @@ from heliograph.transport.loop import Net
 from heliograph.transport.protocols import NTF, SMP, Protocol
 from heliograph.transport.server import Answer, Limits, Listener, ServerConnection
 from heliograph.wire import ntf, smp
-from heliograph.wire.errors import STORE, ErrorCode, TransportError, WireError
+from heliograph.wire.errors import STORE, WireError
 from heliograph.wire.keys import Algorithm
 from heliograph.wire.requests import Request
 from heliograph.wire.table import OK, PING, PONG
-from heliograph.wire.tokens import DeviceToken
+from heliograph.wire.tokens import APNSDeviceToken, PushProvider
 from heliograph.wire.versions import VersionRange
 from tests.transport.support import (
     ENTITY_ID,
     IDENTITY,
     OTHER_IDENTITY,
+    SERVICE,
     RawPeer,
     Run,
     SampleRouter,
@@ -128,8 +131,10 @@ def test_commands_that_carry_their_key(run: Run) -> None:
 
     async def main() -> None:
         async with serving(NTF) as server, server.client() as client:
-            token = DeviceToken.decode(b"AT", b"\xab" * 32) if False else _token()
-            answer = await client.request(ntf.TNEW(token, pair.public, dh.public), b"", pair.private)
+            token = APNSDeviceToken(PushProvider.APNS_TEST, b"ab")
+            answer = await client.request(
+                ntf.TNEW(token, pair.public, dh.public), b"", pair.private
+            )
             assert answer == ntf.IDTKN(ENTITY_ID, dh.public)
         async with serving(SMP) as server, server.client() as client:
             answer = await client.request(smp.NEW(pair.public, dh.public), b"", pair.private)
@@ -462,6 +467,7 @@ def test_router_that_fails(
         async with serving(protocol, router, limits=limits) as server:
             router.lets_go = False
             async with server.client() as neighbour:
+                assert await neighbour.request(PING()) == PONG()
                 router.method = method
                 lost: list[Exception | None] = []
                 client = await Client.connect(
@@ -658,10 +664,10 @@ def test_silent_peer_in_tls(run: Run) -> None:
 
 def test_silent_peer_after_the_handshake_is_not_timed_out(run: Run) -> None:
     async def main() -> None:
-        async with serving(NTF, limits=Limits(handshake_timeout=0.1)) as server:
-            async with server.client() as client:
-                await asyncio.sleep(0.2)
-                assert await client.request(PING()) == PONG()
+        limits = Limits(handshake_timeout=0.1)
+        async with serving(NTF, limits=limits) as server, server.client() as client:
+            await asyncio.sleep(0.2)
+            assert await client.request(PING()) == PONG()
 
     run(main())
 
@@ -680,18 +686,22 @@ def test_inactive_clients_go_if_the_router_agrees(run: Run, protocol: Protocol) 
         router = Picky()
         router.asked = set()
         limits = Limits(check_interval=0.02, inactive_after=0.1)
-        async with serving(protocol, router, limits=limits) as server:
-            async with server.client() as kept, server.client() as dropped:
-                async with await server.raw() as stranger:  # has not shaken hands
-                    async with server.client() as active:
-                        while not (router.lost and len(router.asked) > 1):
-                            assert await active.request(PING()) == PONG()
-                            await asyncio.sleep(0.01)
-                        assert router.lost == [router.connections[1]]
-                    await stranger.shake_hands(newest(protocol))
-                    assert await stranger.exchange(batch(ping())) == [PONG_1]
-                assert await kept.request(PING()) == PONG()
-                await until(lambda: not dropped.is_connected)
+        async with (
+            serving(protocol, router, limits=limits) as server,
+            server.client() as kept,
+            server.client() as dropped,
+            await server.raw() as stranger,  # has not shaken hands
+        ):
+            assert await kept.request(PING()) == await dropped.request(PING()) == PONG()
+            async with server.client() as active:
+                while not (router.lost and len(router.asked) > 1):
+                    assert await active.request(PING()) == PONG()
+                    await asyncio.sleep(0.01)
+                assert router.lost == [router.connections[1]]
+            await stranger.shake_hands(newest(protocol))
+            assert await stranger.exchange(batch(ping())) == [PONG_1]
+            assert await kept.request(PING()) == PONG()
+            await until(lambda: not dropped.is_connected)
 
     run(main())
 
@@ -715,7 +725,8 @@ def test_close_ends_everything(run: Run, protocol: Protocol) -> None:
             assert not server.listener.connections
             assert len(router.lost) == 4
             for client in clients:
-                await until(lambda client=client: not client.is_connected)
+                await asyncio.sleep(0.02)
+                assert not client.is_connected
                 with pytest.raises(Disconnected):
                     await client.request(PING())
             with pytest.raises(ConnectFailed):
@@ -761,12 +772,29 @@ def test_no_connection_is_admitted_while_closing(run: Run) -> None:
     run(main())
 
 
+def test_memory_of_closed_connections_is_given_back(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = []
+    monkeypatch.setattr(module, "RELEASE_AFTER", 2)
+    monkeypatch.setattr(loop, "release_memory", lambda: released.append(True))
+
+    async def main() -> None:
+        async with serving(NTF, limits=FAST) as server:
+            for _ in range(2):
+                assert released == []
+                async with server.client() as client:
+                    assert await client.request(PING()) == PONG()
+            await until(lambda: released)
+
+    run(main())
+    assert len(released) == 1
+
+
 # Services.
 
 
 def test_service_router_that_fails(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    from tests.transport.test_client import SERVICE
-
     async def main() -> None:
         router = FaultyRouter("service_requested")
         async with serving(SMP, router, request_client_certificate=True) as server:
@@ -786,6 +814,7 @@ def test_service_router_that_fails(run: Run, caplog: pytest.LogCaptureFixture) -
 _HOLD_OPEN = """
 import asyncio, sys
 from heliograph.transport import loop
+from heliograph.transport import server as module
 from heliograph.transport.client import Client, ClientConfig
 from heliograph.wire.addresses import decode_address
 from heliograph.wire.table import PING
@@ -813,11 +842,10 @@ def resident_bytes() -> int:
     return pages * resource.getpagesize()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 @pytest.mark.parametrize("net", list(Net))
 def test_many_connections(net: Net, capsys: pytest.CaptureFixture[str]) -> None:
-    from heliograph.transport import loop
-
     _, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < CONNECTIONS + 200:
         pytest.skip("too few file descriptors")

@@ -5,8 +5,8 @@ import re
 _CONTROL = (
     "NUL SOH STX ETX EOT ENQ ACK BEL BS HT LF VT FF CR SO SI "
     "DLE DC1 DC2 DC3 DC4 NAK SYN ETB CAN EM SUB ESC FS GS RS US SP"
-).split()  # noqa: SIM905 - a row is easier to read
-_NAMED = {name: code for code, name in enumerate(_CONTROL)} | {"DEL": 127}
+)
+_NAMED = {name: code for code, name in enumerate(_CONTROL.split())} | {"DEL": 127}
 _SHORT = dict(zip('abfnrtv"\\', (7, 8, 12, 10, 13, 9, 11, 34, 92), strict=True))
 # SOH before SO: the longest name wins, and "\SO\&H" is how the other reading is written.
 _TOKEN = re.compile(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from heliograph.crypto import authorization, boxes, chains, keys, session_keys
+from heliograph.crypto.errors import CryptoError
 from heliograph.wire import addresses, errors, ntf, push, smp, tokens, transmissions
 from heliograph.wire.errors import WireError
 from heliograph.wire.keys import (
@@ -65,7 +66,12 @@ def check(kind: str) -> Callable[[Check], Check]:
 
 @pytest.mark.parametrize("vector", [pytest.param(line, id=name) for name, line in golden_vectors()])
 def test_golden(vector: Line) -> None:
-    CHECKS[vector["kind"]](vector)
+    run = CHECKS[vector["kind"]]
+    if "error" in vector:
+        with pytest.raises((WireError, CryptoError)):
+            run(vector)
+    else:
+        run(vector)
 
 
 def test_every_kind_of_the_readme_is_checked_and_present() -> None:
@@ -142,22 +148,15 @@ def check_encode(vector: Line) -> None:
 @check("pad")
 def check_pad(vector: Line) -> None:
     (message,) = hexes(vector, "msg")
-    if "error" in vector:
-        with pytest.raises(WireError):
-            pad(message, vector["size"])
-        return
-    assert pad(message, vector["size"]).hex() == vector["padded"]
+    padded = pad(message, vector["size"])
+    assert padded.hex() == vector["padded"]
     assert unpad(bytes.fromhex(vector["padded"])) == message
 
 
 @check("unpad")
 def check_unpad(vector: Line) -> None:
     (padded,) = hexes(vector, "padded")
-    if "error" in vector:
-        with pytest.raises(WireError):
-            unpad(padded)
-    else:
-        assert unpad(padded).hex() == vector["msg"]
+    assert unpad(padded).hex() == vector["msg"]
 
 
 # Keys
@@ -293,10 +292,6 @@ _HOST_KINDS = {
 
 @check("server_uri")
 def check_address(vector: Line) -> None:
-    if "error" in vector:
-        with pytest.raises(WireError):
-            addresses.decode_address(vector["uri"])
-        return
     address = addresses.decode_address(vector["uri"])
     assert address.scheme.value == vector["scheme"]
     assert [host.text for host in address.hosts] == vector["hosts"]
@@ -328,10 +323,6 @@ def check_token(vector: Line) -> None:
 
 @check("device_token_str")
 def check_token_text(vector: Line) -> None:
-    if "error" in vector:
-        with pytest.raises(WireError):
-            tokens.decode_token_text(vector["str"])
-        return
     token = tokens.decode_token_text(vector["str"])
     assert tokens.encode_token_text(token) == vector["str"]
 

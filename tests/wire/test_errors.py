@@ -84,6 +84,7 @@ def test_the_older_name_of_no_entity() -> None:
 
 def test_text_that_is_not_utf8_is_replaced() -> None:
     assert decode_error(b"STORE \xff") == STORE("\ufffd")
+    assert encode_error(STORE("\ud800")) == b"STORE ?"
 
 
 def test_a_long_text_is_cut() -> None:

@@ -53,5 +53,5 @@ def test_containment() -> None:
     assert 20 not in versions.SMP_VERSIONS
     assert list(our.NTF_VERSION_NUMBERS) == [v for v in range(9) if v in versions.NTF_VERSIONS]
     assert list(our.SMP_VERSION_NUMBERS) == [v for v in range(30) if v in versions.SMP_VERSIONS]
-    assert versions.SMP_LEGACY_VERSIONS == VersionRange(6, 6)
-    assert versions.NTF_LEGACY_VERSIONS == VersionRange(1, 1)
+    legacy = (versions.NTF_LEGACY_VERSIONS, versions.SMP_LEGACY_VERSIONS)
+    assert legacy == (VersionRange(1, 1), VersionRange(6, 6))

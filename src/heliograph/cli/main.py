@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from heliograph import __version__
-from heliograph.cli import demo, wire
+from heliograph.cli import demo, smp, wire
 
-PARTS = (wire, demo)
+PARTS = (smp, wire, demo)
 """Modules with `add(subparsers)`, in the order that `--help` lists them."""
 
 

@@ -227,7 +227,7 @@ def migrate(url: str, migrations: Sequence[Migration]) -> None:
         unknown = done - {migration.name for migration in migrations}
         if unknown:
             raise DatabaseNewer(
-                "the database was made by a later version of Heliograph: upgrade, or restore a backup"
+                "a later version of Heliograph made this database: upgrade, or restore a backup"
             )
         for migration in migrations:
             if migration.name not in done:

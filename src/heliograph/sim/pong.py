@@ -32,5 +32,8 @@ class PongRouter:
     def disconnected(self, connection: ServerConnection) -> None:
         pass
 
+    def writable(self, connection: ServerConnection) -> None:
+        pass
+
     def may_disconnect(self, connection: ServerConnection) -> bool:
         return True

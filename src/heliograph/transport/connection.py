@@ -13,6 +13,7 @@ from heliograph.transport import tls
 from heliograph.transport.errors import HandshakeFailed
 from heliograph.transport.handshake import Established, Handshake, ServiceRequest, TlsFacts
 from heliograph.transport.protocols import Protocol
+from heliograph.transport.tls import unacknowledged
 from heliograph.wire.errors import TransportError, WireError
 from heliograph.wire.primitives import pad, unpad
 from heliograph.wire.transmissions import pack
@@ -71,6 +72,14 @@ class BlockConnection(asyncio.Protocol):
         """Whether the peer takes what it is sent; if not, keep it until it does."""
         return self.write_paused_at is None and not self.is_closing
 
+    @property
+    def has_arrived(self) -> bool:
+        """Whether all that was sent has reached the peer's machine, as far as this one can tell."""
+        transport = self._transport
+        if transport is None or transport.get_write_buffer_size() > 0:
+            return False
+        return unacknowledged(transport.get_extra_info("socket")) == 0
+
     def send(self, transmissions: Sequence[bytes]) -> None:
         """Send encoded transmissions in as few blocks as hold them; nothing once closing."""
         established = self.established
@@ -86,7 +95,10 @@ class BlockConnection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close once everything sent has left."""
-        if self._transport is not None:
+        # On asyncio a second close would make abort do nothing.
+        if self._transport is not None and not self._transport.is_closing():
+            self._held = False
+            self._transport.resume_reading()  # or it would not see the peer close, too
             self._transport.close()
 
     def abort(self, reason: Exception | None = None) -> None:
@@ -210,11 +222,7 @@ class BlockConnection(asyncio.Protocol):
                 cast(asyncio.Transport, self._transport).write(pad(event, self.protocol.block_size))
                 event = handshake.send(None)
         except StopIteration as done:
-            self._handshake = None
-            self.established = done.value
-            self._cancel_timer()
-            self._ready(done.value)
-            return
+            established: Established = done.value
         except (HandshakeFailed, WireError) as exc:
             if isinstance(exc, WireError):
                 exc = HandshakeFailed(TransportError.LARGE_MSG, str(exc))
@@ -222,9 +230,15 @@ class BlockConnection(asyncio.Protocol):
             self._failure = exc
             self._handshake_failed()
             return
-        if event is not None:
-            self.hold()
-            self._service_requested(event)
+        else:
+            if event is not None:
+                self.hold()
+                self._service_requested(event)
+            return
+        self._handshake = None
+        self.established = established
+        self._cancel_timer()
+        self._ready(established)
 
     def _handshake_timed_out(self) -> None:
         self.abort(HandshakeFailed(TransportError.HANDSHAKE_PARSE, "the handshake took too long"))

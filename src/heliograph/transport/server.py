@@ -37,6 +37,9 @@ from heliograph.wire.versions import VersionRange
 
 logger = logging.getLogger(__name__)
 
+RELEASE_AFTER = 100
+"""So many closed connections are worth a look for memory to give back."""
+
 
 class Answer(NamedTuple):
     corr_id: bytes
@@ -59,6 +62,9 @@ class Router(Interface):
         """Answer by `ServerConnection.answer_service`."""
 
     def disconnected(self, connection: "ServerConnection") -> None: ...
+
+    def writable(self, connection: "ServerConnection") -> None:
+        """The client reads again, after it did not."""
 
     def may_disconnect(self, connection: "ServerConnection") -> bool:
         """Whether an inactive connection may be closed."""
@@ -88,9 +94,13 @@ class ServerConnection(BlockConnection):
 
     def answer(self, answers: Sequence[Answer]) -> None:
         """Answer received commands, in one block if they fit."""
+        self.send_all(answers, len(answers))
+
+    def send_all(self, messages: Sequence[Answer], answered: int) -> None:
+        """Answers and pushes together; `answered` of them are answers."""
+        self._unanswered -= answered
         if self.established is not None and not self.is_closing:
-            self.send([self._encode(answer) for answer in answers])
-        self._unanswered -= len(answers)
+            self.send([self._encode(message) for message in messages])
         if self._held and self._has_room():
             self.unhold()
 
@@ -164,6 +174,8 @@ class ServerConnection(BlockConnection):
         super().resume_writing()
         if self._has_room():
             self.unhold()
+        if self.established is not None:
+            self._tell(self.listener.router.writable, self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if not self.listener.admit(self):
@@ -215,6 +227,7 @@ class Listener:
         self._empty = asyncio.Event()
         self._empty.set()
         self._closing = False
+        self._forgotten = 0
         self._server: net.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -259,6 +272,7 @@ class Listener:
 
     def forget(self, connection: ServerConnection) -> None:
         self.connections.discard(connection)
+        self._forgotten += 1
         if not self.connections:
             self._empty.set()
 
@@ -289,6 +303,9 @@ class Listener:
                     connection.abort(TimeoutError("the peer does not read"))
                 elif self._is_inactive(connection, now):
                     connection.close_if_agreed()
+            if self._forgotten >= RELEASE_AFTER:
+                self._forgotten = 0
+                net.release_memory()
 
     def _is_inactive(self, connection: ServerConnection, now: float) -> bool:
         limit = self.limits.inactive_after

@@ -18,6 +18,7 @@ import _ssl
 import asyncio
 import contextlib
 import ctypes
+import fcntl
 import functools
 import os
 import secrets
@@ -25,6 +26,7 @@ import socket
 import ssl
 import sys
 import tempfile
+import termios
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -40,6 +42,7 @@ __all__ = [
     "server_context",
     "session_id",
     "set_tcp_options",
+    "unacknowledged",
 ]
 
 CIPHER_SUITES = b"TLS_CHACHA20_POLY1305_SHA256"
@@ -196,6 +199,13 @@ def set_tcp_options(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
+
+
+def unacknowledged(sock: socket.socket) -> int:
+    """How many bytes the peer's machine has not acknowledged; 0 where that cannot be known."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
 def _ssl_object(transport: asyncio.BaseTransport) -> Any:

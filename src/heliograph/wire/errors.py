@@ -15,6 +15,7 @@ Values that travel after ``ERR ``:
 import json
 from dataclasses import dataclass
 from enum import Enum
+from typing import assert_never
 
 
 class ErrorCode(Enum):
@@ -128,9 +129,11 @@ def encode_error(error: ErrorType) -> bytes:
         case BLOCKED():
             return b"BLOCKED reason=" + error.reason.value.encode() + _encode_notice(error.notice)
         case STORE():
-            return b"STORE " + error.text.encode()
+            return b"STORE " + error.text.encode("utf-8", "replace")
         case PROXY():
             return b"PROXY " + _encode_proxy(error.error)
+        case _:
+            assert_never(error)
 
 
 def decode_error(data: bytes) -> ErrorType:
@@ -195,6 +198,8 @@ def _encode_proxy(error: ProxyFailure | ProxyProtocolError | BrokerError) -> byt
             return b"PROTOCOL " + encode_error(error.error)
         case BrokerError():
             return b"BROKER " + _encode_broker(error)
+        case _:
+            assert_never(error)
 
 
 def _decode_proxy(data: bytes) -> ProxyFailure | ProxyProtocolError | BrokerError:
@@ -223,6 +228,8 @@ def _encode_broker(error: BrokerError) -> bytes:
             )
         case str():
             return tag + b" " + _short(error.detail)
+        case _:
+            assert_never(error.detail)
 
 
 def _decode_broker(data: bytes) -> BrokerError:

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import assert_never
 
 from heliograph.wire.errors import (
     ErrorCode,
     TransportError,
+    WireError,
     decode_transport_error,
     encode_transport_error,
 )
@@ -165,6 +167,8 @@ def encode_service_response(response: ServiceAccepted | ServiceRefused) -> bytes
             return b"R" + encode_short(response.service_id)
         case ServiceRefused():
             return b"E" + encode_transport_error(response.error)
+        case _:
+            assert_never(response)
 
 
 def decode_service_response(content: bytes) -> ServiceAccepted | ServiceRefused:
@@ -173,10 +177,17 @@ def decode_service_response(content: bytes) -> ServiceAccepted | ServiceRefused:
         case b"R":
             return ServiceAccepted(reader.short())
         case b"E":
-            words = reader.tail().split(b" ")
-            size = 2 if words[0] == b"HANDSHAKE" else 1
-            return ServiceRefused(decode_transport_error(b" ".join(words[:size])))
+            return ServiceRefused(_decode_refusal(reader))
     raise reader.fail("neither R nor E")
+
+
+def _decode_refusal(reader: Reader) -> TransportError:
+    words = reader.tail().split(b" ")
+    size = 2 if words[0] == b"HANDSHAKE" else 1
+    try:
+        return decode_transport_error(b" ".join(words[:size]))
+    except WireError:
+        raise reader.fail("unknown error") from None
 
 
 def _encode_auth(auth: CertChainPubKey) -> bytes:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from heliograph.wire.addresses import SMPQueueNtf, decode_queue, encode_queue
 from heliograph.wire.errors import ErrorCode, WireError
@@ -11,6 +12,7 @@ from heliograph.wire.primitives import Reader, b64decode, b64encode, encode_shor
 NMSG_META_SIZE = 128  # padded, before encryption
 PUSH_SIZE = 3072  # padded, before encryption
 MAX_PUSH_MESSAGES = 6
+NONCE_SIZE = 24
 
 ALERT_TEXT = "Encrypted message or another app event"
 CHECK_MESSAGE_CATEGORY = "NTF_CAT_CHECK_MESSAGE"
@@ -75,7 +77,12 @@ def _decode_message(text: str) -> PNMessageData:
     digits = timestamp.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
         raise _bad("the time is not a number")
-    return PNMessageData(decode_queue(queue), int(timestamp), b64decode(nonce), b64decode(meta))
+    return PNMessageData(decode_queue(queue), int(timestamp), _nonce(nonce), b64decode(meta))
+
+
+def _nonce(text: str) -> bytes:
+    """Cut, or filled with zero bytes, so that a box can be opened with whatever came."""
+    return b64decode(text)[:NONCE_SIZE].ljust(NONCE_SIZE, b"\0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +118,8 @@ def notification_data(push: Push) -> dict[str, object]:
             return {"message": b64encode(push.box), "nonce": b64encode(push.nonce)}
         case CheckMessagesPush():
             return {"checkMessages": True}
+        case _:
+            assert_never(push)
 
 
 def encode_apns(push: Push) -> bytes:
@@ -132,9 +141,9 @@ def decode_push(data: bytes) -> Push:
         body = body["notificationData"]
     match body:
         case {"nonce": str(nonce), "verification": str(box)}:
-            return VerificationPush(b64decode(nonce), b64decode(box))
+            return VerificationPush(_nonce(nonce), b64decode(box))
         case {"nonce": str(nonce), "message": str(box)}:
-            return MessagePush(b64decode(nonce), b64decode(box))
+            return MessagePush(_nonce(nonce), b64decode(box))
         case {"checkMessages": True}:
             return CheckMessagesPush()
     raise _bad("no notification data")

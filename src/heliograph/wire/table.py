@@ -6,7 +6,7 @@ Encoding, decoding, explaining and documenting all read the same table, so they 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, assert_never
 
 from heliograph.wire.errors import ErrorCode, WireError
 from heliograph.wire.primitives import Codec, Reader
@@ -164,6 +164,8 @@ def check_credentials(rule: Credentials, auth: bytes, entity_id: bytes) -> None:
             error = ErrorCode.CMD_HAS_AUTH if entity_id else None
         case Credentials.REPLY_ANY:
             error = None
+        case _:
+            assert_never(rule)
     if error is not None:
         raise WireError(error, f"{rule.value} expected")
 

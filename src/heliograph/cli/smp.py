@@ -1,0 +1,206 @@
+"""`heliograph smp`: make, run and ask after a messaging router."""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from heliograph.runtime import logs, process
+from heliograph.runtime.config import FILE_NAME, load
+from heliograph.runtime.config_text import changed, render
+from heliograph.runtime.errors import ConfigError, OperatorError, StartError
+from heliograph.runtime.files import write_file
+from heliograph.runtime.identity import CA_KEY, FILES, create_identity, load_identity
+from heliograph.smp.config import INTRODUCTION, PREFIX, SmpConfig, SmpListen
+from heliograph.smp.service import serve
+from heliograph.wire.addresses import Scheme, ServerAddress, decode_address
+
+AUTHORITY_NAME = "SMP server CA"
+
+_DESCRIPTION = """\
+A messaging router keeps the queues that SimpleX clients send and receive messages through, and
+tells notification routers that something arrived. It learns neither who its clients are nor what
+they say.
+"""
+
+_EXAMPLES = """\
+a router in two commands:
+  heliograph smp init --host smp.example.com
+  heliograph smp start
+
+on this machine only, on a free port, in a directory of its own:
+  heliograph smp init --dir ./router --port 0
+  heliograph smp start --dir ./router
+
+All that a router has is in its directory: keys, config.toml, and by default the database.
+Back it up, and keep ca.key elsewhere: the fingerprint in the address cannot be made again.
+"""
+
+_START = """\
+Run the router in the foreground until SIGTERM or SIGINT. When it accepts connections it prints one
+line on standard output:
+
+  ready smp://FINGERPRINT@HOST:PORT
+
+Logs go to standard error. It stops cleanly and loses nothing; a second signal ends it at once.
+"""
+
+
+def add(commands: Any) -> None:
+    group = commands.add_parser(
+        "smp",
+        help="run a messaging router",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    actions = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    init = _action(actions, "init", "make the keys and the configuration of a new router", run_init)
+    _add_address(init, "goes into config.toml")
+    start = _action(actions, "start", "run the router until it is told to stop", run_start, _START)
+    _add_address(start, "instead of what config.toml says")
+    address = _action(actions, "address", "print the address that clients use", run_address)
+    address.add_argument(
+        "--with-password",
+        action="store_true",
+        help="with the password for creating queues, if there is one: share it with care",
+    )
+    _action(actions, "check-config", "say what is wrong with config.toml, if anything", run_check)
+
+
+def _action(
+    actions: Any,
+    name: str,
+    help: str,
+    run: Callable[[argparse.Namespace], int],
+    description: str | None = None,
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = actions.add_parser(
+        name,
+        help=help,
+        description=description or f"{help[0].upper()}{help[1:]}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=_default_directory(),
+        metavar="DIR",
+        help="the router's directory (default: $HELIOGRAPH_HOME/smp, or ~/.heliograph/smp)",
+    )
+    parser.set_defaults(run=_reporting(f"heliograph smp {name}", run))
+    return parser
+
+
+def _add_address(parser: argparse.ArgumentParser, what: str) -> None:
+    default = SmpListen()
+    parser.add_argument(
+        "--host",
+        help=f"the name or address clients use, {what} (default: {default.host})",
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        help=f"the TCP port, {what}; 0 is any free one (default: {default.port})",
+    )
+
+
+def _default_directory() -> Path:
+    home = os.environ.get("HELIOGRAPH_HOME")
+    return (Path(home) if home else Path.home() / ".heliograph") / "smp"
+
+
+def _reporting(
+    command: str, run: Callable[[argparse.Namespace], int]
+) -> Callable[[argparse.Namespace], int]:
+    def reporting(options: argparse.Namespace) -> int:
+        logs.set_up()
+        try:
+            return run(options)
+        except OperatorError as exc:
+            for line in str(exc).splitlines():
+                print(f"{command}: {line}", file=sys.stderr)
+            return 1
+
+    return reporting
+
+
+def _load(options: argparse.Namespace) -> SmpConfig:
+    overrides = {
+        "listen.host": getattr(options, "host", None),
+        "listen.port": getattr(options, "port", None),
+    }
+    if not (options.dir / FILE_NAME).exists():
+        raise StartError(
+            f"{options.dir / FILE_NAME} is missing: run `heliograph smp init --dir {options.dir}`"
+        )
+    return load(SmpConfig, options.dir / FILE_NAME, prefix=PREFIX, overrides=overrides)
+
+
+def run_init(options: argparse.Namespace) -> int:
+    directory: Path = options.dir
+    given = {"host": options.host, "port": options.port}
+    listen = SmpListen(**{key: value for key, value in given.items() if value is not None})
+    problems = [f"--{key}: {problem}" for key, problem in listen.check()]
+    if not 0 <= listen.port <= 65535:
+        problems.append("--port: must be between 0 and 65535")
+    if problems:
+        raise ConfigError(problems)
+    file = directory / FILE_NAME
+    if file.exists():
+        raise StartError(f"{file} exists already: choose another directory, or move it away")
+    config = SmpConfig(listen=listen)
+    identity = create_identity(directory, AUTHORITY_NAME, listen.host, time.time())
+    text = render(config, INTRODUCTION, live=("listen.host", "listen.port"))
+    write_file(file, text.encode(), 0o600)
+    address = _address(config, identity.fingerprint)
+    print(f"Made a messaging router in {directory}: {', '.join((*FILES, FILE_NAME))}")
+    print(f"\n  {address}\n")
+    print("Next:")
+    print(f"  1. Move {directory / CA_KEY} off this machine, and keep it: with it the online key")
+    print("     can be replaced without changing the address. The router does not need it.")
+    print(f"  2. Look at {file}.")
+    print(f"  3. heliograph smp start --dir {directory}")
+    return 0
+
+
+def run_start(options: argparse.Namespace) -> int:
+    directory: Path = options.dir
+    config = _load(options)
+    logs.set_up(config.log.format, config.log.level)
+    return process.run(directory, lambda: serve(config, directory))
+
+
+def run_address(options: argparse.Namespace) -> int:
+    directory: Path = options.dir
+    config = _load(options)
+    running = process.running_address(directory)
+    address = _address(config, load_identity(directory, time.time()).fingerprint)
+    if running is not None:
+        address = decode_address(running)
+    if options.with_password:
+        password = config.settings(directory).rules.password
+        address = replace(address, password=None if password is None else password.decode())
+    print(address)
+    if running is None and config.listen.port == 0:
+        print("Port 0: the router takes a free port when it starts.", file=sys.stderr)
+    return 0
+
+
+def run_check(options: argparse.Namespace) -> int:
+    config = _load(options)
+    config.settings(options.dir)
+    load_identity(options.dir, time.time())
+    print(f"{options.dir / FILE_NAME} is good. What differs from the defaults:")
+    for line in changed(config):
+        print(f"  {line}")
+    return 0
+
+
+def _address(config: SmpConfig, fingerprint: bytes) -> ServerAddress:
+    hosts, port = config.listen.hosts, str(config.listen.port)
+    return ServerAddress(Scheme.SMP, hosts, port, fingerprint)

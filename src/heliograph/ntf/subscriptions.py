@@ -1,0 +1,199 @@
+"""Subscriptions and messaging routers in the store: functions of a transaction."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from heliograph.db.dialects import Row, Transaction
+from heliograph.ntf.records import QueueKey, Subscription
+from heliograph.wire.tokens import SubscriptionState, SubscriptionStatus
+
+COLUMNS = (
+    "subscription_id, token_id, server_id, notifier_id, notifier_key, status, error, associated"
+)
+_SUBSCRIBABLE = ("NEW", "PENDING", "ACTIVE", "INACTIVE", "SERVICE")
+_STATES = ", ".join(f"'{state}'" for state in _SUBSCRIBABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class NewSubscription:
+    subscription_id: bytes
+    token_id: bytes
+    address: str
+    notifier_id: bytes
+    notifier_key: bytes
+
+
+class Server(NamedTuple):
+    server_id: int
+    address: str
+    service_chain: bytes | None = None
+    service_key: bytes | None = None
+    service_id: bytes | None = None
+
+
+def subscription_of(row: Row) -> Subscription:
+    *own, state, error, associated = row
+    status = SubscriptionStatus(SubscriptionState(state), error)
+    subscription_id, token_id, server_id, notifier_id, notifier_key = own
+    return Subscription(
+        subscription_id, token_id, server_id, notifier_id, notifier_key, status, bool(associated)
+    )
+
+
+def find_many(tx: Transaction, subscription_ids: Sequence[bytes]) -> list[Subscription]:
+    rows = tx.query_in(
+        f"SELECT {COLUMNS} FROM subscriptions WHERE subscription_id IN {{in}}", subscription_ids
+    )
+    return [subscription_of(row) for row in rows]
+
+
+def add(tx: Transaction, new: NewSubscription) -> tuple[Subscription | None, bool]:
+    """The subscription and whether it is new; None if the queue is another token's or key's."""
+    server_id = server_for(tx, new.address)
+    rows = tx.query(
+        f"SELECT {COLUMNS} FROM subscriptions WHERE server_id = ? AND notifier_id = ?",
+        (server_id, new.notifier_id),
+    )
+    if rows:
+        known = subscription_of(rows[0])
+        same = known.token_id == new.token_id and known.notifier_key == new.notifier_key
+        return (known, False) if same else (None, False)
+    subscription = Subscription(
+        new.subscription_id,
+        new.token_id,
+        server_id,
+        new.notifier_id,
+        new.notifier_key,
+        SubscriptionStatus(SubscriptionState.NEW),
+    )
+    tx.execute(
+        f"INSERT INTO subscriptions ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            new.subscription_id,
+            new.token_id,
+            server_id,
+            new.notifier_id,
+            new.notifier_key,
+            SubscriptionState.NEW.value,
+            b"",
+            0,
+        ),
+    )
+    return subscription, True
+
+
+def delete(tx: Transaction, subscription_id: bytes) -> None:
+    for table in ("subscriptions", "last_notifications"):
+        tx.execute(f"DELETE FROM {table} WHERE subscription_id = ?", (subscription_id,))
+
+
+def count_of_token(tx: Transaction, token_id: bytes) -> int:
+    [[count]] = tx.query("SELECT COUNT(*) FROM subscriptions WHERE token_id = ?", (token_id,))
+    return int(count)
+
+
+def server_for(tx: Transaction, address: str) -> int:
+    rows = tx.query("SELECT server_id FROM servers WHERE address = ?", (address,))
+    if rows:
+        return int(rows[0][0])
+    [[last]] = tx.query("SELECT COALESCE(MAX(server_id), 0) FROM servers")
+    server_id = int(last) + 1
+    tx.execute("INSERT INTO servers (server_id, address) VALUES (?, ?)", (server_id, address))
+    return server_id
+
+
+def servers(tx: Transaction) -> list[Server]:
+    """Those that have anything to subscribe to."""
+    rows = tx.query(
+        "SELECT server_id, address, service_chain, service_key, service_id FROM servers v"
+        " WHERE EXISTS (SELECT 1 FROM subscriptions s WHERE s.server_id = v.server_id)"
+    )
+    return [Server(*row) for row in rows]
+
+
+def server(tx: Transaction, server_id: int) -> Server:
+    [row] = tx.query(
+        "SELECT server_id, address, service_chain, service_key, service_id FROM servers"
+        " WHERE server_id = ?",
+        (server_id,),
+    )
+    return Server(*row)
+
+
+def set_service(
+    tx: Transaction,
+    server_id: int,
+    chain: bytes | None,
+    key: bytes | None,
+    service_id: bytes | None,
+) -> None:
+    tx.execute(
+        "UPDATE servers SET service_chain = ?, service_key = ?, service_id = ? WHERE server_id = ?",
+        (chain, key, service_id, server_id),
+    )
+
+
+def page(
+    tx: Transaction, server_id: int, after: bytes, limit: int, *, associated: bool | None
+) -> list[QueueKey]:
+    """What is to be subscribed at a router, in order of ID; associated ones or not, or all."""
+    which = "" if associated is None else f" AND associated = {int(associated)}"
+    rows = tx.query(
+        "SELECT subscription_id, notifier_id, notifier_key FROM subscriptions"
+        f" WHERE server_id = ? AND subscription_id > ? AND status IN ({_STATES}){which}"
+        " ORDER BY subscription_id LIMIT ?",
+        (server_id, after, limit),
+    )
+    return [QueueKey(*row) for row in rows]
+
+
+def associated_ids(tx: Transaction, server_id: int) -> list[bytes]:
+    rows = tx.query(
+        "SELECT notifier_id FROM subscriptions WHERE server_id = ? AND associated = 1", (server_id,)
+    )
+    return [notifier_id for (notifier_id,) in rows]
+
+
+def set_statuses(
+    tx: Transaction, server_id: int, statuses: Iterable[tuple[bytes, SubscriptionStatus, bool]]
+) -> None:
+    """By notifier ID; the last member says whether it is associated with our service."""
+    tx.many(
+        "UPDATE subscriptions SET status = ?, error = ?, associated = ?"
+        " WHERE server_id = ? AND notifier_id = ?",
+        [
+            (status.state.value, status.error, int(associated), server_id, notifier_id)
+            for notifier_id, status, associated in statuses
+        ],
+    )
+
+
+def set_state(
+    tx: Transaction, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
+) -> None:
+    tx.many(
+        "UPDATE subscriptions SET status = ?, error = ? WHERE server_id = ? AND notifier_id = ?",
+        [(state.value, b"", server_id, notifier_id) for notifier_id in notifier_ids],
+    )
+
+
+def replace_state(
+    tx: Transaction,
+    server_id: int,
+    before: SubscriptionState,
+    after: SubscriptionState,
+    *,
+    associated: bool | None = None,
+) -> None:
+    """All of a router at once."""
+    which = "" if associated is None else f" AND associated = {int(associated)}"
+    tx.execute(
+        f"UPDATE subscriptions SET status = ? WHERE server_id = ? AND status = ?{which}",
+        (after.value, server_id, before.value),
+    )
+
+
+def clear_association(tx: Transaction, server_id: int) -> None:
+    tx.execute("UPDATE subscriptions SET associated = 0 WHERE server_id = ?", (server_id,))
+    set_service(tx, server_id, None, None, None)

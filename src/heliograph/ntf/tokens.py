@@ -1,0 +1,161 @@
+"""Tokens in the store: functions of a transaction, and the rows they read and write."""
+
+from dataclasses import dataclass, replace
+
+from heliograph.crypto.errors import CryptoError
+from heliograph.crypto.keys import KeyPair, dh
+from heliograph.db.dialects import Row, Transaction
+from heliograph.ntf.lifecycle import Simple, TokenEvent, may_verify, step
+from heliograph.ntf.records import DebtKind, Token
+from heliograph.wire.tokens import (
+    DeviceToken,
+    TokenStatus,
+    decode_token_text,
+    encode_token_text,
+)
+
+COLUMNS = "token_id, device, status, auth_key, dh_private, dh_secret, code, cron_minutes"
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """What a registration brings, and what it would be given."""
+
+    token_id: bytes
+    device: DeviceToken
+    auth_key: bytes
+    dh_key: bytes
+    keys: KeyPair
+    code: bytes
+
+
+def token_of(row: Row) -> Token:
+    token_id, device, status, *rest = row
+    return Token(token_id, decode_token_text(device), TokenStatus(status), *rest)
+
+
+def find(tx: Transaction, token_id: bytes) -> Token | None:
+    rows = tx.query(f"SELECT {COLUMNS} FROM tokens WHERE token_id = ?", (token_id,))
+    return token_of(rows[0]) if rows else None
+
+
+def find_many(tx: Transaction, token_ids: list[bytes]) -> list[Token]:
+    rows = tx.query_in(f"SELECT {COLUMNS} FROM tokens WHERE token_id IN {{in}}", token_ids)
+    return [token_of(row) for row in rows]
+
+
+def register(tx: Transaction, new: NewToken, now: int, expires_at: int) -> Token | None:
+    """A new token, or the one registered before with the same keys; None if its secret differs.
+
+    Either way its verification is owed.
+    """
+    device = encode_token_text(new.device)
+    rows = tx.query(
+        f"SELECT {COLUMNS} FROM tokens WHERE device = ? AND auth_key = ?", (device, new.auth_key)
+    )
+    if rows:
+        token = token_of(rows[0])
+        try:
+            if dh(new.dh_key, token.dh_private) != token.dh_secret:
+                return None
+        except CryptoError:
+            return None
+        token = advance(tx, token, Simple.REGISTERED_AGAIN)
+    else:
+        token = Token(
+            new.token_id,
+            new.device,
+            TokenStatus.REGISTERED,
+            new.auth_key,
+            new.keys.private,
+            dh(new.dh_key, new.keys.private),
+            new.code,
+        )
+        tx.execute(
+            f"INSERT INTO tokens ({COLUMNS}, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                token.token_id,
+                device,
+                token.status.value,
+                token.auth_key,
+                token.dh_private,
+                token.dh_secret,
+                token.code,
+                0,
+                now,
+            ),
+        )
+    owe(tx, token.token_id, DebtKind.VERIFICATION, now, expires_at)
+    return token
+
+
+def verify(tx: Transaction, token_id: bytes, code: bytes) -> tuple[Token | None, list[bytes]]:
+    """The token, active if the code is right, and other registrations of its device, removed."""
+    token = find(tx, token_id)
+    if token is None or not may_verify(token.status) or token.code != code:
+        return None, []
+    others = []
+    if token.status is not TokenStatus.ACTIVE:
+        token = advance(tx, token, Simple.VERIFIED)
+        rows = tx.query(
+            "SELECT token_id FROM tokens WHERE device = ? AND token_id <> ?",
+            (encode_token_text(token.device), token_id),
+        )
+        others = [other for (other,) in rows]
+        for other in others:
+            delete(tx, other)
+    return token, others
+
+
+def replace_device(
+    tx: Transaction, token_id: bytes, device: DeviceToken, code: bytes, now: int, expires_at: int
+) -> Token | None:
+    """Another device token with a new code, the same secret."""
+    token = find(tx, token_id)
+    if token is None:
+        return None
+    tx.execute(
+        "UPDATE tokens SET device = ?, code = ? WHERE token_id = ?",
+        (encode_token_text(device), code, token_id),
+    )
+    token = advance(tx, replace(token, device=device, code=code), Simple.REPLACED)
+    owe(tx, token_id, DebtKind.VERIFICATION, now, expires_at)
+    return token
+
+
+def advance(tx: Transaction, token: Token, event: TokenEvent) -> Token:
+    status = step(token.status, event)
+    if status is not token.status:
+        tx.execute(
+            "UPDATE tokens SET status = ? WHERE token_id = ?", (status.value, token.token_id)
+        )
+        if status.is_invalid:
+            tx.execute("DELETE FROM debts WHERE token_id = ?", (token.token_id,))
+    return replace(token, status=status)
+
+
+def delete(tx: Transaction, token_id: bytes) -> None:
+    """With everything that belongs to it."""
+    for table in ("tokens", "subscriptions", "last_notifications", "debts"):
+        tx.execute(f"DELETE FROM {table} WHERE token_id = ?", (token_id,))
+
+
+def set_cron(tx: Transaction, token_id: bytes, minutes: int, due_at: int | None) -> None:
+    tx.execute(
+        "UPDATE tokens SET cron_minutes = ?, cron_due_at = ? WHERE token_id = ?",
+        (minutes, due_at, token_id),
+    )
+
+
+def owe(
+    tx: Transaction, token_id: bytes, kind: DebtKind, now: int, expires_at: int, seq: int = 0
+) -> None:
+    """A debt that exists keeps its place: a provider in trouble is not asked sooner."""
+    tx.execute(OWE, (token_id, kind.value, seq, now, 0, now, expires_at))
+
+
+OWE = (
+    "INSERT INTO debts (token_id, kind, seq, since, attempts, next_at, expires_at)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (token_id, kind) DO UPDATE SET"
+    " seq = excluded.seq, expires_at = excluded.expires_at"
+)

@@ -1,0 +1,81 @@
+"""Logs of a router process: one event a line, for people or as JSON, on standard error.
+
+What is logged has no keys, tokens, queue IDs or addresses of clients: that is for each caller to
+keep. Passwords in URLs are taken out here as well, because exceptions of drivers quote them.
+"""
+
+import json
+import logging
+import re
+import sys
+import time
+from typing import Any, TextIO
+
+__all__ = ["FORMATS", "LEVELS", "JsonFormatter", "TextFormatter", "set_up"]
+
+FORMATS = ("text", "json")
+LEVELS = ("debug", "info", "warning", "error")
+
+_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@]*):[^\s@]+@", re.IGNORECASE)
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-01-02T03:04:05.678Z INFO heliograph.smp: what happened key=value`"""
+
+    def format(self, record: logging.LogRecord) -> str:
+        message = record.getMessage().translate(_CONTROL)
+        extra = "".join(f" {key}={value}" for key, value in _extra(record).items())
+        line = f"{_at(record)} {record.levelname} {record.name}: {message}{extra}"
+        error = _error(self, record)
+        return _redact(f"{line}\n{error}" if error else line)
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line: at, level, logger, message, and what was given as `extra`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event = {
+            "at": _at(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _redact(record.getMessage()),
+            **_extra(record),
+        }
+        error = _error(self, record)
+        if error:
+            event["error"] = _redact(error)
+        return json.dumps(event, default=str, ensure_ascii=False)
+
+
+def set_up(format: str = "text", level: str = "info", stream: TextIO | None = None) -> None:
+    """Send all logs of this process to standard error, instead of wherever they went before."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    # They tell of every request and timer, and of peers' addresses.
+    for chatty in ("aiohttp", "asyncio"):
+        logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
+    logging.captureWarnings(True)
+
+
+def _at(record: logging.LogRecord) -> str:
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{seconds}.{int(record.msecs):03d}Z"
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+
+
+def _error(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    if record.exc_info and record.exc_info[0] is not None:
+        return formatter.formatException(record.exc_info)
+    return ""
+
+
+def _redact(text: str) -> str:
+    return _PASSWORD.sub(r"\1:***@", text)

@@ -1,0 +1,171 @@
+"""One router process: alone in its directory, ready when it says so, stopped by a signal.
+
+A first SIGTERM or SIGINT stops cleanly; a second one ends the process at once, which loses nothing
+that was acknowledged.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from pathlib import Path
+from typing import TextIO
+
+from heliograph.runtime.errors import StartError
+from heliograph.transport import loop as net
+
+__all__ = ["LOCK", "lock", "notify_systemd", "raise_file_limit", "run", "running_address"]
+
+logger = logging.getLogger(__name__)
+
+LOCK = "lock"
+LOCK_ATTEMPTS = 5
+LOCK_DELAY = 0.05
+
+Serve = Callable[[], AbstractAsyncContextManager[str]]
+"""Runs a router inside the context, which gives its address once it accepts."""
+
+
+def run(directory: Path, serve: Serve) -> int:
+    """Run a router until a signal; the result is the exit code.
+
+    Files that it makes from now on, such as a database, are its user's alone.
+    """
+    os.umask(0o077)
+    with lock(directory) as told:
+        return net.run(_run(serve, told))
+
+
+async def _run(serve: Serve, told: Callable[[str], None]) -> int:
+    main = asyncio.current_task()
+    assert main is not None  # noqa: S101
+    stopping = asyncio.Event()
+    is_ready = False
+
+    def stop(number: int) -> None:
+        name = signal.Signals(number).name
+        if stopping.is_set():
+            logger.warning("%s again: ending at once", name)
+            os._exit(128 + number)
+        logger.info("%s: stopping", name)
+        notify_systemd("STOPPING=1")
+        stopping.set()
+        if not is_ready:
+            main.cancel()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    try:
+        async with serve() as address:
+            is_ready = True
+            told(address)
+            print(f"ready {address}", flush=True)  # noqa: T201
+            notify_systemd("READY=1")
+            logger.info("ready")
+            await stopping.wait()
+    except asyncio.CancelledError:
+        if not stopping.is_set():
+            raise
+    logger.info("stopped")
+    return 0
+
+
+@contextmanager
+def lock(directory: Path) -> Iterator[Callable[[str], None]]:
+    """Hold a directory; the kernel lets go of it however the process ends.
+
+    The function it gives notes the address, for `running_address`.
+    """
+    try:
+        descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except FileNotFoundError:
+        raise StartError(
+            f"{directory}: there is no such directory: run `init` to make it"
+        ) from None
+    except OSError as exc:
+        raise StartError(f"{directory}: cannot be written: {exc.strerror}") from exc
+    with os.fdopen(descriptor, "r+") as file:
+        if not _take(file):
+            pid = file.readline().strip() or "unknown"
+            raise StartError(
+                f"{directory} is used by a router that runs already (process {pid}): stop it first,"
+                " or choose another directory"
+            )
+
+        def note(address: str) -> None:
+            file.seek(0)
+            file.truncate()
+            file.write(f"{os.getpid()}\n{address}\n")
+            file.flush()
+
+        note("")
+        try:
+            yield note
+        finally:
+            file.seek(0)
+            file.truncate()
+
+
+def _take(file: TextIO) -> bool:
+    # More than once, because `running_address` holds the lock for a moment to try it.
+    for _ in range(LOCK_ATTEMPTS):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(LOCK_DELAY)
+        else:
+            return True
+    return False
+
+
+def running_address(directory: Path) -> str | None:
+    """The address of the router that runs in a directory, if one does."""
+    try:
+        with (directory / LOCK).open() as file:
+            lines = file.read().splitlines()
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return (lines[1] or None) if len(lines) > 1 else None
+    except OSError:
+        pass
+    return None
+
+
+def notify_systemd(state: str) -> None:
+    """Tell the service manager, if it wants to know: see sd_notify(3)."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if not path:
+        return
+    target = f"\0{path[1:]}" if path.startswith("@") else path
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+            sock.sendto(state.encode(), target)
+    except OSError as exc:
+        logger.warning("the service manager cannot be told: %s", exc.strerror)
+
+
+def raise_file_limit(wanted: int) -> None:
+    """Allow as many descriptors as the system lets us, and tell if connections may need more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # macOS says that there is no limit, and then refuses to set it.
+        target = hard if hard != resource.RLIM_INFINITY else wanted
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+            soft = target
+        except (OSError, ValueError):
+            logger.debug("the limit of open files cannot be raised")
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        logger.info(
+            "at most %d files may be open, less than connections may need: for more, raise the"
+            " limit (LimitNOFILE in a systemd unit, ulimit -n in a shell)",
+            soft,
+        )

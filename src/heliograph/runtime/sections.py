@@ -1,0 +1,158 @@
+"""Sections of a configuration that every router has. A router subclasses them for its defaults."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from heliograph.runtime import logs
+from heliograph.runtime.listening import bind_address, decode_hosts
+from heliograph.runtime.options import option
+from heliograph.transport.server import Limits
+from heliograph.wire.addresses import Host
+
+SQLITE = "sqlite:///"
+POSTGRESQL = ("postgresql://", "postgres://")
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """How clients reach the router, and where it listens."""
+
+    host: str = option(
+        "127.0.0.1",
+        "The name or address that clients use. It is part of the router's address, so it must mean"
+        " this router everywhere. Several are separated by commas, an onion host for instance.",
+    )
+    port: int = option(0, "The TCP port. 0 is any free one.", minimum=0, maximum=65535)
+    bind: str = option(
+        "",
+        'The local address to listen on, or "*" for all. If empty: `host` if it is an address or'
+        " localhost, else all.",
+    )
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        return decode_hosts(self.host)
+
+    @property
+    def bind_address(self) -> str | None:
+        """None is all addresses."""
+        return bind_address(self.hosts, self.bind)
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        try:
+            _ = self.hosts
+        except ValueError:
+            yield "host", "must be a host name or an IP address, or several separated by commas"
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Where the router keeps its state."""
+
+    url: str = option(
+        "",
+        "sqlite:///PATH or postgresql://USER@HOST/DATABASE. If empty: an SQLite file in this"
+        " directory. A relative PATH begins in this directory; an absolute one makes four slashes.",
+        secret=True,
+    )
+    wait_seconds: float = option(
+        30.0,
+        "How long a start waits for a database that cannot be reached, before it gives up.",
+        unit="seconds",
+        minimum=0,
+    )
+
+    def url_in(self, directory: Path, default_name: str) -> str:
+        """The URL with its path made absolute."""
+        if not self.url:
+            return f"{SQLITE}{directory.absolute() / default_name}"
+        if self.url.startswith(SQLITE):
+            return f"{SQLITE}{directory.absolute() / self.url.removeprefix(SQLITE)}"
+        return self.url
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        is_sqlite = self.url.startswith(SQLITE) and self.url != SQLITE
+        if self.url and not is_sqlite and not self.url.startswith(POSTGRESQL):
+            yield "url", "must be sqlite:///PATH or postgresql://USER@HOST/DATABASE"
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What a client's connection may cost."""
+
+    max_connections: int = option(
+        100_000, "How many connections there may be; more are closed at once.", minimum=1
+    )
+    inactive_after_seconds: float = option(
+        21_600.0,
+        "A connection without subscriptions that sent nothing for so long is closed. 0: never.",
+        unit="seconds",
+        minimum=0,
+    )
+    check_interval_seconds: float = option(
+        10.0,
+        "How often connections are looked at for being inactive or not reading.",
+        unit="seconds",
+        above=0,
+    )
+    handshake_timeout_seconds: float = option(
+        30.0, "How long a handshake may take.", unit="seconds", above=0
+    )
+    write_timeout_seconds: float = option(
+        60.0,
+        "A client that does not read what it is sent for so long is disconnected.",
+        unit="seconds",
+        above=0,
+    )
+    max_unanswered: int = option(
+        256,
+        "How many commands of a connection may wait for their answers before no more are read.",
+        minimum=1,
+    )
+
+    def limits(self) -> Limits:
+        return Limits(
+            max_connections=self.max_connections,
+            handshake_timeout=self.handshake_timeout_seconds,
+            write_timeout=self.write_timeout_seconds,
+            inactive_after=self.inactive_after_seconds or None,
+            check_interval=self.check_interval_seconds,
+            max_unanswered=self.max_unanswered,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """HTTP for operators: /metrics (Prometheus), /livez and /readyz. It asks for no password."""
+
+    host: str = option("127.0.0.1", "The local address to listen on. Keep it private.")
+    port: int | None = option(
+        None,
+        "The TCP port. 0 is any free one, told in the log. If not set, there is no HTTP.",
+        minimum=0,
+        maximum=65535,
+        example=9100,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What is logged, on standard error. Never who talks to whom."""
+
+    format: str = option("text", "For people, or one JSON object a line.", choices=logs.FORMATS)
+    level: str = option("info", "From which level on.", choices=logs.LEVELS)
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """Events for the data pipeline, without anything that identifies anybody."""
+
+    path: str = option(
+        "",
+        "The file to append JSON lines to. If empty: none. A relative path begins in this"
+        " directory.",
+    )
+
+    def path_in(self, directory: Path) -> Path | None:
+        return directory / self.path if self.path else None

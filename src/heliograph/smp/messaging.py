@@ -1,0 +1,207 @@
+"""Messages: SEND, SUB, GET, ACK. One message at a time until it is acknowledged."""
+
+import os
+import time
+from typing import Any
+
+from heliograph.crypto.boxes import NONCE_SIZE, box_padded
+from heliograph.smp.clients import Client, Subscription
+from heliograph.smp.context import Context
+from heliograph.smp.records import (
+    ID_SIZE,
+    Message,
+    Notification,
+    Notifier,
+    Queue,
+    QueueStatus,
+)
+from heliograph.smp.store import Entity, Peeked
+from heliograph.wire import smp
+from heliograph.wire.errors import ErrorCode
+from heliograph.wire.fields import MsgFlags
+from heliograph.wire.messages import RCV_MESSAGE_SIZE, RcvMessage, RcvQuota, encode_rcv_message
+from heliograph.wire.push import NMSG_META_SIZE, NMsgMeta, encode_nmsg_meta
+from heliograph.wire.requests import Request
+
+OK = smp.OK()
+
+
+class Messaging:
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def send(self, client: Client, request: Request, queue: Queue) -> Any:
+        context, command = self._context, request.command
+        if len(command.body) > smp.max_message_length(client.version):
+            return smp.ERR(ErrorCode.LARGE_MSG)
+        if queue.status is QueueStatus.OFF:
+            return smp.ERR(ErrorCode.AUTH)
+        was_empty = queue.size == 0
+        if not (queue.accepts or was_empty):
+            context.counters.messages_quota += 1
+            return smp.ERR(ErrorCode.QUOTA)
+        now = int(time.time())
+        msg_id = os.urandom(ID_SIZE)
+        if queue.size >= context.rules.quota:
+            self._add_message(queue, msg_id, now, notification=False, body=None)
+            queue.accepts = False
+            context.counters.messages_quota += 1
+            return context.answer_when_durable(client, request, smp.ERR(ErrorCode.QUOTA))
+        notify = command.flags.notification
+        message = self._add_message(queue, msg_id, now, notify, command.body)
+        notifier, notification = queue.notifier, None
+        if notify and notifier is not None:
+            notification = self._add_notification(notifier, msg_id, now)
+            context.counters.messages_notify_sent += 1
+        context.counters.messages_sent += 1
+
+        def sent(_: Peeked) -> None:
+            context.outgoing.answer(client, request, OK)
+            if notification is not None and notifier is not None:
+                context.delivery.stored(notifier, notification)
+            if was_empty:
+                self._deliver(queue, message)
+
+        return context.then(client, request, sent)
+
+    def sub(self, client: Client, request: Request, queue: Queue) -> Any:
+        context = self._context
+        subscription = client.subscriptions.get(queue.recipient_id)
+        if subscription is not None and subscription.by_get:
+            return smp.ERR(ErrorCode.CMD_PROHIBITED)
+        if subscription is None:
+            subscription = self.subscribe(client, queue)
+        subscription.delivered = None
+        context.counters.subscribed += 1
+        if queue.size == 0:
+            return smp.SOK()
+
+        def subscribed(peeked: Peeked) -> None:
+            context.outgoing.answer(client, request, smp.SOK())
+            self._push(client, queue, subscription, peeked.get(queue.recipient_id))
+
+        return context.then_with_message(client, request, queue, subscribed)
+
+    def get(self, client: Client, request: Request, queue: Queue) -> Any:
+        subscription = client.subscriptions.get(queue.recipient_id)
+        if subscription is not None and not subscription.by_get:
+            return smp.ERR(ErrorCode.CMD_PROHIBITED)
+        if subscription is None:
+            subscription = client.subscriptions[queue.recipient_id] = Subscription(by_get=True)
+        self._context.counters.messages_get += 1
+        if queue.size == 0:
+            return OK
+        return self._answer_with_message(client, request, queue, subscription)
+
+    def ack(self, client: Client, request: Request, queue: Queue) -> Any:
+        context = self._context
+        subscription = client.subscriptions.get(queue.recipient_id)
+        delivered = None if subscription is None else subscription.delivered
+        wanted = request.command.msg_id
+        if subscription is None or delivered is None or wanted not in (b"", delivered.msg_id):
+            return smp.ERR(ErrorCode.NO_MSG)
+        subscription.delivered = None
+        changes = context.store.changes
+        changes.touched.add(queue.recipient_id)
+        changes.deleted_messages.append((delivered.seq,))
+        queue.size = max(queue.size - 1, 0)
+        queue.accepts = queue.accepts or queue.size == 0
+        context.counters.messages_received += 1
+        if subscription.by_get or queue.size == 0:
+            return context.answer_when_durable(client, request, OK)
+        return self._answer_with_message(client, request, queue, subscription)
+
+    def subscribe(self, client: Client, queue: Queue) -> Subscription:
+        previous = self._context.subscribers.take_recipient(client, queue.recipient_id)
+        if previous is not None:
+            self._context.counters.subscription_ended += 1
+            self._context.outgoing.push(previous, queue.recipient_id, smp.END())
+        subscription = client.subscriptions[queue.recipient_id] = Subscription()
+        return subscription
+
+    def resume(self, client: Client) -> None:
+        """The client reads again: send what was held back."""
+        changes = self._context.store.changes
+        for recipient_id, subscription in client.subscriptions.items():
+            queue = self._context.queues.get(Entity.RECIPIENT, recipient_id)
+            if subscription.waiting and queue is not None:
+                subscription.waiting = False
+                changes.peeks.add(recipient_id)
+                changes.then(self._pusher(client, queue, subscription), lambda _: None)
+
+    def _pusher(self, client: Client, queue: Queue, subscription: Subscription) -> Any:
+        def push(peeked: Peeked) -> None:
+            if subscription.delivered is None:
+                self._push(client, queue, subscription, peeked.get(queue.recipient_id))
+
+        return push
+
+    def _add_message(
+        self, queue: Queue, msg_id: bytes, now: int, notification: bool, body: bytes | None
+    ) -> Message:
+        store = self._context.store
+        message = Message(store.next_message, queue.recipient_id, msg_id, now, notification, body)
+        store.next_message += 1
+        store.changes.touched.add(queue.recipient_id)
+        store.changes.messages.append(message)
+        queue.size += 1
+        queue.accepts = True
+        return message
+
+    def _add_notification(self, notifier: Notifier, msg_id: bytes, now: int) -> Notification:
+        store = self._context.store
+        nonce = os.urandom(NONCE_SIZE)
+        meta = encode_nmsg_meta(NMsgMeta(msg_id, now))
+        boxed = box_padded(notifier.secret, nonce, meta, NMSG_META_SIZE)
+        notification = Notification(
+            store.next_notification, notifier.notifier_id, nonce, boxed, now
+        )
+        store.next_notification += 1
+        store.changes.notifications.append(notification)
+        return notification
+
+    def _deliver(self, queue: Queue, message: Message) -> None:
+        """To the subscriber, if there is one that waits for a message."""
+        client = self._context.subscribers.recipients.get(queue.recipient_id)
+        if client is None:
+            return
+        subscription = client.subscriptions.get(queue.recipient_id)
+        if subscription is not None and subscription.delivered is None:
+            self._push(client, queue, subscription, message)
+
+    def _push(
+        self, client: Client, queue: Queue, subscription: Subscription, message: Message | None
+    ) -> None:
+        if message is None or client.subscriptions.get(queue.recipient_id) is not subscription:
+            return
+        if not client.connection.is_writable:
+            subscription.waiting = True
+            return
+        subscription.deliver(message)
+        self._context.outgoing.push(client, queue.recipient_id, _encrypt(queue, message))
+
+    def _answer_with_message(
+        self, client: Client, request: Request, queue: Queue, subscription: Subscription
+    ) -> None:
+        context = self._context
+
+        def answer(peeked: Peeked) -> None:
+            message = peeked.get(queue.recipient_id)
+            if message is None:
+                context.outgoing.answer(client, request, OK)
+            else:
+                subscription.deliver(message)
+                context.outgoing.answer(client, request, _encrypt(queue, message))
+
+        context.then_with_message(client, request, queue, answer)
+
+
+def _encrypt(queue: Queue, message: Message) -> smp.MSG:
+    content = (
+        RcvQuota(message.timestamp)
+        if message.body is None
+        else RcvMessage(message.timestamp, MsgFlags(message.notification), message.body)
+    )
+    plain = encode_rcv_message(content)
+    box = box_padded(queue.secret, message.msg_id, plain, RCV_MESSAGE_SIZE)
+    return smp.MSG(message.msg_id, box)

@@ -1,0 +1,275 @@
+"""What the router counts, and the names under which Prometheus sees it.
+
+The names are the reference's, misspellings included, wherever we have the same number; what only
+we know begins with `heliograph_smp_`. Nothing here may tell one client or queue from another.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from heliograph import __version__
+from heliograph.runtime.metrics import counter, gauge
+from heliograph.wire.handshakes import ServiceRole
+
+if TYPE_CHECKING:
+    from heliograph.smp.router import SmpRouter
+    from heliograph.transport.server import Listener
+
+logger = logging.getLogger(__name__)
+
+COUNT_INTERVAL = 60.0
+COUNT_SHARE = 0.01
+"""The part of its time that the store's reader may spend on counting."""
+
+
+@dataclass(slots=True)
+class Counters:
+    """Plain numbers, because they are counted on every command."""
+
+    queues_created: int = 0
+    queues_secured: int = 0
+    queues_deleted: int = 0
+    subscribed: int = 0
+    subscription_ended: int = 0
+    messages_sent: int = 0
+    messages_notify_sent: int = 0
+    messages_quota: int = 0
+    messages_received: int = 0
+    messages_get: int = 0
+    messages_expired: int = 0
+    notifiers_created: int = 0
+    notifiers_deleted: int = 0
+    notifier_subscribed: int = 0
+    notifications_delivered: int = 0
+    notifications_redelivered: int = 0
+    service_associated: int = 0
+    service_associated_again: int = 0
+    service_dissociated: int = 0
+    auth_errors: int = 0
+    store_failures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Numbers that cost too much to count at every scrape."""
+
+    queues: int
+    notifiers: int
+    messages: int
+    notifications: int
+    subscribed_clients: int
+    notified_clients: int
+
+
+class SmpCollector(Collector):
+    """Reads the router's numbers when Prometheus asks; `count` keeps the costly ones at hand."""
+
+    def __init__(self, router: "SmpRouter", listener: "Listener", port: int) -> None:
+        self._router = router
+        self._listener = listener
+        self._port = str(port)
+        self._totals: Totals | None = None
+
+    async def count(self) -> None:
+        """Count what is costly, every minute or less often, for ever."""
+        while True:
+            started = time.monotonic()
+            try:
+                self._totals = await self._count()
+            except Exception as exc:
+                logger.warning("counting for the metrics failed: %s", exc)
+            taken = time.monotonic() - started
+            await asyncio.sleep(max(COUNT_INTERVAL, taken / COUNT_SHARE))
+
+    async def _count(self) -> Totals:
+        clients = self._router.clients
+        subscribed = sum(1 for client in clients if client.subscriptions)
+        notified = sum(1 for client in clients if client.notifiers or client.service_count)
+        return Totals(*await self._router.store.counts(), subscribed, notified)
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._queues()
+        yield from self._messages()
+        yield from self._notifications()
+        yield from self._services()
+        yield from self._connections()
+        yield from self._own()
+
+    def _queues(self) -> Iterator[Metric]:
+        counters, totals = self._router.counters, self._totals
+        yield counter("simplex_smp_queues_created", "Created queues.", counters.queues_created)
+        yield counter("simplex_smp_queues_secured", "Secured queues.", counters.queues_secured)
+        yield counter(
+            "simplex_smp_queues_deleted", "Deleted queues.", {"all": counters.queues_deleted}
+        )
+        yield gauge(
+            "simplex_smp_loaded_queues_queue_count", "Queues in memory.", len(self._router.queues)
+        )
+        if totals is not None:
+            # The reference counts in two ways, and dashboards show either.
+            for name in ("simplex_smp_queues_total1", "simplex_smp_queues_total2"):
+                yield gauge(name, "Stored queues.", totals.queues)
+            for name in ("simplex_smp_queues_notify_total1", "simplex_smp_queues_notify_total2"):
+                yield gauge(name, "Stored queues with a notifier.", totals.notifiers)
+
+    def _messages(self) -> Iterator[Metric]:
+        counters, totals = self._router.counters, self._totals
+        yield counter("simplex_smp_messages_sent", "Sent messages.", counters.messages_sent)
+        yield counter(
+            "simplex_smp_messages_sent_errors",
+            "Messages refused, by reason.",
+            {"quota": counters.messages_quota},
+        )
+        yield counter(
+            "simplex_smp_messages_received", "Received messages.", counters.messages_received
+        )
+        yield counter(
+            "simplex_smp_messages_expired", "Expired messages.", counters.messages_expired
+        )
+        if totals is not None:
+            yield gauge("simplex_smp_messages_total", "Stored messages.", totals.messages)
+        yield counter(
+            "simplex_smp_subscribtion_successes", "Subscriptions to queues.", counters.subscribed
+        )
+        yield counter(
+            "simplex_smp_subscribtion_end", "Ended subscriptions.", counters.subscription_ended
+        )
+        yield gauge(
+            "simplex_smp_subscribtion_total",
+            "Subscriptions to queues now.",
+            len(self._router.subscribers.recipients),
+        )
+        if totals is not None:
+            yield gauge(
+                "simplex_smp_subscribtion_clients_total",
+                "Clients subscribed to queues.",
+                totals.subscribed_clients,
+            )
+
+    def _notifications(self) -> Iterator[Metric]:
+        counters, totals = self._router.counters, self._totals
+        yield counter(
+            "simplex_smp_messages_notify_sent",
+            "Sent messages with the notification flag.",
+            counters.messages_notify_sent,
+        )
+        yield counter(
+            "simplex_smp_messages_notify_get_sent", "Requests to get.", counters.messages_get
+        )
+        yield counter(
+            "simplex_smp_queues_notify_created",
+            "Created notifier credentials.",
+            counters.notifiers_created,
+        )
+        yield counter(
+            "simplex_smp_queues_notify_deleted",
+            "Deleted notifier credentials.",
+            counters.notifiers_deleted,
+        )
+        yield counter(
+            "simplex_smp_messages_ntf_successes",
+            "Notifications sent to notification routers.",
+            counters.notifications_delivered,
+        )
+        yield counter(
+            "simplex_smp_subscription_ntf_requests",
+            "Requests to subscribe to notifications.",
+            counters.notifier_subscribed,
+        )
+        yield gauge(
+            "simplex_smp_subscription_ntf_total",
+            "Subscriptions to notifications now, without those by service.",
+            len(self._router.subscribers.notifiers),
+        )
+        if totals is not None:
+            yield gauge(
+                "simplex_smp_subscription_ntf_clients_total",
+                "Clients subscribed to notifications.",
+                totals.notified_clients,
+            )
+
+    def _services(self) -> Iterator[Metric]:
+        counters = self._router.counters
+        subscribed = self._router.subscribers.services
+        services = [
+            service
+            for service in self._router.services.values()
+            if service.role is ServiceRole.NOTIFIER
+        ]
+        yield gauge("simplex_smp_ntf_services_count", "Notification services.", len(services))
+        yield gauge(
+            "simplex_smp_ntf_services_queues_count",
+            "Queues associated with notification services.",
+            sum(service.count for service in services),
+        )
+        yield counter(
+            "simplex_smp_ntf_services_assoc_new",
+            "New associations of queues with services.",
+            counters.service_associated,
+        )
+        yield counter(
+            "simplex_smp_ntf_services_assoc_duplicate",
+            "Repeated associations of queues with services.",
+            counters.service_associated_again,
+        )
+        yield counter(
+            "simplex_smp_ntf_services_assoc_removed",
+            "Removed associations of queues with services.",
+            counters.service_dissociated,
+        )
+        yield gauge(
+            "simplex_smp_ntf_services_sub_queues",
+            "Queues that services are subscribed to now.",
+            sum(client.service_count for client in subscribed.values()),
+        )
+        yield gauge(
+            "simplex_smp_subscribtion_nts_services_total",
+            "Services subscribed to notifications.",
+            len(subscribed),
+        )
+
+    def _connections(self) -> Iterator[Metric]:
+        info = Metric("simplex_smp_info", "The router's version.", "gauge")
+        labels = {"version": f"heliograph-{__version__}", "rts_options": ""}
+        info.add_sample(info.name, labels, 1)
+        yield info
+        yield gauge(
+            "simplex_smp_sockets_active",
+            "Open connections.",
+            {self._port: len(self._listener.connections)},
+            label="port",
+        )
+        yield gauge("simplex_smp_threads_total", "Threads.", threading.active_count())
+        yield gauge("simplex_smp_clients_total", "Clients.", len(self._router.clients))
+
+    def _own(self) -> Iterator[Metric]:
+        counters, totals = self._router.counters, self._totals
+        for name, doc, value in (
+            ("auth_errors", "Commands refused, by whatever rule.", counters.auth_errors),
+            ("store_failures", "Batches the store failed to keep.", counters.store_failures),
+            (
+                "notifications_redelivered",
+                "Notifications sent and not known to have arrived.",
+                counters.notifications_redelivered,
+            ),
+            (
+                "connections_refused",
+                "Connections closed at once, because there were too many.",
+                self._listener.refused_connections,
+            ),
+        ):
+            yield counter(f"heliograph_smp_{name}_total", doc, value)
+        if totals is not None:
+            yield gauge(
+                "heliograph_smp_notifications_pending",
+                "Stored notifications, not yet known to have arrived.",
+                totals.notifications,
+            )

@@ -1,0 +1,28 @@
+"""What goes to clients, gathered so that it leaves in as few blocks as hold it."""
+
+from typing import Any
+
+from heliograph.smp.clients import Client
+from heliograph.transport.server import Answer
+from heliograph.wire.requests import Request
+
+
+class Outgoing:
+    """Answers and pushes since the last flush, in order."""
+
+    def __init__(self) -> None:
+        self._messages: dict[Client, list[Answer]] = {}
+        self._answered: dict[Client, int] = {}
+
+    def answer(self, client: Client, request: Request, message: Any) -> None:
+        self.push(client, request.entity_id, message, request.corr_id)
+        self._answered[client] = self._answered.get(client, 0) + 1
+
+    def push(self, client: Client, entity_id: bytes, message: Any, corr_id: bytes = b"") -> None:
+        self._messages.setdefault(client, []).append(Answer(corr_id, entity_id, message))
+
+    def flush(self) -> None:
+        messages, answered = self._messages, self._answered
+        self._messages, self._answered = {}, {}
+        for client, items in messages.items():
+            client.connection.send_all(items, answered.get(client, 0))

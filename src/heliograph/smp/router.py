@@ -1,0 +1,241 @@
+"""The messaging router: connections in, commands executed in order, everything durable.
+
+Thin: it loads the queues that commands name, has the commands verified and executed, and sends what
+comes of it. All decisions are in `commands`, `messaging`, `notifying` and `delivery`.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from heliograph.db.database import Database
+from heliograph.journal.events import Event, notification_id
+from heliograph.smp.clients import Client, Subscribers
+from heliograph.smp.commands import Commands
+from heliograph.smp.context import Context, Rules
+from heliograph.smp.delivery import Delivery
+from heliograph.smp.metrics import Counters
+from heliograph.smp.outgoing import Outgoing
+from heliograph.smp.queues import Queues
+from heliograph.smp.records import ID_SIZE, Notification, Service
+from heliograph.smp.schema import MIGRATIONS
+from heliograph.smp.store import Entity, Store
+from heliograph.smp.verify import ENTITY_OF, check
+from heliograph.transport.handshake import ServiceRequest
+from heliograph.transport.server import ServerConnection
+from heliograph.wire import smp
+from heliograph.wire.errors import ErrorCode, TransportError
+from heliograph.wire.requests import Request
+
+logger = logging.getLogger(__name__)
+
+Journal = Callable[[Event], None]
+
+DAY = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class SmpSettings:
+    """Times in seconds."""
+
+    rules: Rules = field(default_factory=Rules)
+    ntf_delivery_interval: float = 1.5
+    message_ttl: float = 21 * DAY
+    notification_ttl: float = 7 * DAY
+    expiration_interval: float = 3600
+    cached_queues: int = 200_000
+
+
+class SmpRouter:
+    """A `heliograph.transport.server.Router`. Make one by `SmpRouter.start`."""
+
+    def __init__(self, database: Database, settings: SmpSettings, journal: Journal) -> None:
+        self.settings = settings
+        self.counters = Counters()
+        self.clients: set[Client] = set()
+        self.subscribers = Subscribers()
+        self.services: dict[bytes, Service] = {}
+        self._journal = journal
+        self._database = database
+        self._outgoing = Outgoing()
+        self.store = Store(database, self._store_failed, self._outgoing.flush)
+        self.queues = Queues(self.store, settings.cached_queues)
+        self._delivery = Delivery(
+            self.store,
+            self.subscribers,
+            self._outgoing,
+            self.counters,
+            interval=settings.ntf_delivery_interval,
+            on_delivered=self._delivered,
+        )
+        self._commands = Commands(
+            Context(
+                settings.rules,
+                self.store,
+                self.queues,
+                self.subscribers,
+                self.services,
+                self._delivery,
+                self._outgoing,
+                self.counters,
+            )
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def start(
+        cls, url: str, settings: SmpSettings | None = None, journal: Journal | None = None
+    ) -> "SmpRouter":
+        """Open the store at `url` and begin to deliver and expire."""
+        database = await Database.open(url, MIGRATIONS)
+        router = cls(database, settings or SmpSettings(), journal or _no_journal)
+        for service in await router.store.start():
+            router.services[service.service_id] = service
+        router._run(router._delivery.run())
+        router._run(router._expire())
+        return router
+
+    async def close(self) -> None:
+        """Finish what was begun; everything answered is durable already."""
+        for task in self._tasks:
+            task.cancel()
+        self._delivery.close()
+        self._delivery.confirm()
+        await self.store.drained()
+        await self._database.close()
+
+    # heliograph.transport.server.Router
+
+    def connected(self, connection: ServerConnection) -> None:
+        if connection.established is not None:
+            connection.state = client = Client(connection, connection.established)
+            self.clients.add(client)
+
+    def received(self, connection: ServerConnection, requests: list[Request]) -> None:
+        client: Client = connection.state
+        if client.loading:
+            client.backlog += requests
+            return
+        self._serve(client, requests)
+
+    def service_requested(self, connection: ServerConnection, request: ServiceRequest) -> None:
+        for service in self.services.values():
+            if service.fingerprint == request.fingerprint:
+                known = service.role is request.role
+                refused = TransportError.HANDSHAKE_BAD_SERVICE
+                connection.answer_service(service.service_id if known else refused)
+                return
+        self._create_service(connection, request)
+
+    def disconnected(self, connection: ServerConnection) -> None:
+        client: Client = connection.state
+        self.clients.discard(client)
+        self.subscribers.disconnect(client)
+        self._delivery.disconnected(client)
+
+    def writable(self, connection: ServerConnection) -> None:
+        self._commands.messaging.resume(connection.state)
+        self.store.commit()
+
+    def may_disconnect(self, connection: ServerConnection) -> bool:
+        return not connection.state.is_subscribed
+
+    # Private.
+
+    def _serve(self, client: Client, requests: list[Request]) -> None:
+        missing = {
+            (entity, request.entity_id)
+            for request in requests
+            if (entity := ENTITY_OF.get(type(request.command))) is not None
+            and self.queues.get(entity, request.entity_id) is None
+        }
+        if not missing:
+            self._execute(client, requests)
+            return
+        client.loading = True
+        self._run(self._load_and_execute(client, requests, missing))
+
+    async def _load_and_execute(
+        self, client: Client, requests: list[Request], missing: set[tuple[Entity, bytes]]
+    ) -> None:
+        """Later commands of the client wait, so that they keep their order."""
+        try:
+            await self.queues.load(missing)
+        except Exception as exc:
+            logger.error("loading queues failed: %s", exc)
+            for request in requests:
+                self._outgoing.answer(client, request, smp.ERR(ErrorCode.INTERNAL))
+            self._outgoing.flush()
+            requests = []
+        client.loading = False
+        self._execute(client, requests)
+        if client.backlog:
+            backlog, client.backlog = client.backlog, []
+            self._serve(client, backlog)
+
+    def _execute(self, client: Client, requests: list[Request]) -> None:
+        for request in requests:
+            entity = ENTITY_OF.get(type(request.command))
+            queue = None if entity is None else self.queues.get(entity, request.entity_id)
+            error = check(client, request, queue)
+            if error is not None:
+                self.counters.auth_errors += 1
+                self._outgoing.answer(client, request, smp.ERR(error))
+                continue
+            answer = self._commands.execute(client, request, queue)
+            if answer is not None:
+                self._outgoing.answer(client, request, answer)
+        self._outgoing.flush()
+        self._delivery.load()
+        self.store.commit()
+
+    def _create_service(self, connection: ServerConnection, request: ServiceRequest) -> None:
+        service = Service(os.urandom(ID_SIZE), request.role, request.fingerprint)
+        self.services[service.service_id] = service
+        changes = self.store.changes
+        changes.services[service.service_id] = service
+
+        def failed(_: Exception) -> None:
+            self.services.pop(service.service_id, None)
+            connection.answer_service(TransportError.HANDSHAKE_BAD_SERVICE)
+
+        changes.then(lambda _: connection.answer_service(service.service_id), failed)
+        self.store.commit()
+
+    def _delivered(self, notification: Notification) -> None:
+        self._journal(
+            Event("notification_delivered", time.time(), notification_id(notification.nonce))
+        )
+
+    def _store_failed(self) -> None:
+        """Memory is ahead of the store: forget it. Clients are told, and subscribe again."""
+        self.counters.store_failures += 1
+        self.queues.clear()
+
+    async def _expire(self) -> None:
+        settings = self.settings
+        while True:
+            await asyncio.sleep(settings.expiration_interval)
+            now = time.time()
+            try:
+                expired = await self.store.expire(
+                    int(now - settings.message_ttl), int(now - settings.notification_ttl)
+                )
+            except Exception as exc:
+                logger.error("expiring messages failed, trying again later: %s", exc)
+                continue
+            self.counters.messages_expired += sum(expired.values())
+            self.queues.shrink(expired)
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _no_journal(_: Event) -> None:
+    return None
