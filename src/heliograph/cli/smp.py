@@ -16,7 +16,7 @@ from heliograph.runtime.errors import ConfigError, OperatorError, StartError
 from heliograph.runtime.files import write_file
 from heliograph.runtime.identity import CA_KEY, FILES, create_identity, load_identity
 from heliograph.smp.config import INTRODUCTION, PREFIX, SmpConfig, SmpListen
-from heliograph.smp.service import serve
+from heliograph.transport.handshake import ServerIdentity
 from heliograph.wire.addresses import Scheme, ServerAddress, decode_address
 
 AUTHORITY_NAME = "SMP server CA"
@@ -169,6 +169,9 @@ def run_init(options: argparse.Namespace) -> int:
 
 
 def run_start(options: argparse.Namespace) -> int:
+    # Only here: its HTTP server would make every other command wait to be imported.
+    from heliograph.smp.service import serve
+
     directory: Path = options.dir
     config = _load(options)
     logs.set_up(config.log.format, config.log.level)
@@ -179,7 +182,7 @@ def run_address(options: argparse.Namespace) -> int:
     directory: Path = options.dir
     config = _load(options)
     running = process.running_address(directory)
-    address = _address(config, load_identity(directory, time.time()).fingerprint)
+    address = _address(config, _identity(directory).fingerprint)
     if running is not None:
         address = decode_address(running)
     if options.with_password:
@@ -193,12 +196,22 @@ def run_address(options: argparse.Namespace) -> int:
 
 def run_check(options: argparse.Namespace) -> int:
     config = _load(options)
-    config.settings(options.dir)
-    load_identity(options.dir, time.time())
+    problems = []
+    for look in (lambda: config.settings(options.dir), lambda: _identity(options.dir)):
+        try:
+            look()
+        except OperatorError as exc:
+            problems.append(str(exc))
+    if problems:
+        raise ConfigError(problems)
     print(f"{options.dir / FILE_NAME} is good. What differs from the defaults:")
     for line in changed(config):
         print(f"  {line}")
     return 0
+
+
+def _identity(directory: Path) -> ServerIdentity:
+    return load_identity(directory, time.time())
 
 
 def _address(config: SmpConfig, fingerprint: bytes) -> ServerAddress:

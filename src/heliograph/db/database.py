@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,15 +47,16 @@ class Database:
     """An open database with its schema in place. Make one by `Database.open`."""
 
     def __init__(self, url: str, retry_for: float = 30.0) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._writer = _Worker(url, self._loop, retry_for=retry_for, writes=True)
-        self._reader = _Worker(url, self._loop, retry_for=retry_for, writes=False)
+        self._url = url
+        loop = asyncio.get_running_loop()
+        self._writer = _Worker(url, loop, retry_for=retry_for, writes=True)
+        self._reader = _Worker(url, loop, retry_for=retry_for, writes=False)
 
     @classmethod
     async def open(
         cls, url: str, migrations: Sequence[Migration], *, retry_for: float = 30.0
     ) -> "Database":
-        await asyncio.to_thread(migrate, url, migrations)
+        await asyncio.to_thread(_migrate_persistently, url, migrations, retry_for)
         database = cls(url, retry_for)
         await database.write(lambda tx: None)
         return database
@@ -68,8 +70,8 @@ class Database:
         return self._reader.submit(function)
 
     async def backup(self, target: Path) -> None:
-        """A consistent copy, while running."""
-        await self._reader.submit_raw(lambda dialect: dialect.backup(target))
+        """A consistent copy, while running. A connection of its own: reads need not wait for it."""
+        await asyncio.to_thread(_back_up, self._url, target)
 
     async def close(self) -> None:
         """Finish what was submitted, then close."""
@@ -87,7 +89,7 @@ class _Worker:
         self._loop = loop
         self._retry_for = retry_for
         self._writes = writes
-        self._jobs: queue.SimpleQueue[_Job | Callable[[Dialect], Any] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._dialect: Dialect | None = None
         name = "database-writer" if writes else "database-reader"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -98,20 +100,6 @@ class _Worker:
         self._jobs.put(_Job(function, future))
         return future
 
-    async def submit_raw(self, function: Callable[[Dialect], Any]) -> None:
-        future: asyncio.Future[None] = self._loop.create_future()
-
-        def run(dialect: Dialect) -> None:
-            error: Exception | None = None
-            try:
-                function(dialect)
-            except Exception as exc:
-                error = exc
-            self._loop.call_soon_threadsafe(_settle, [_Job(_nothing, future, None, error)])
-
-        self._jobs.put(run)
-        await future
-
     def stop(self) -> None:
         self._jobs.put(None)
         self._thread.join()
@@ -119,35 +107,30 @@ class _Worker:
     def _run(self) -> None:
         running = True
         while running:
-            first = self._jobs.get()
+            job = self._jobs.get()
             group: list[_Job] = []
-            while True:
-                if first is None:
-                    running = False
-                    break
-                if isinstance(first, _Job):
-                    group.append(first)
-                else:
-                    self._run_raw(first)
+            while job is not None:
+                group.append(job)
                 if len(group) == MAX_GROUP:
                     break
                 try:
-                    first = self._jobs.get_nowait()
+                    job = self._jobs.get_nowait()
                 except queue.Empty:
                     break
+            else:
+                running = False
             if group:
                 self._run_group(group)
                 self._loop.call_soon_threadsafe(_settle, group)
-        if self._dialect is not None:
-            self._dialect.close()
-
-    def _run_raw(self, function: Callable[[Dialect], Any]) -> None:
-        function(self._connected())
+        self._disconnect()
 
     def _run_group(self, group: list[_Job]) -> None:
         """All in one transaction; if any fails, each in its own."""
         try:
             self._attempt(group)
+        except DatabaseLost as exc:
+            for job in group:
+                job.error = exc
         except Exception as exc:
             if len(group) == 1:
                 group[0].error = exc
@@ -156,17 +139,7 @@ class _Worker:
                 self._run_group([job])
 
     def _attempt(self, group: list[_Job]) -> None:
-        deadline = time.monotonic() + self._retry_for
-        for delay in (*RETRY_DELAYS, *(RETRY_DELAYS[-1] for _ in range(1000))):
-            try:
-                self._transact(group)
-                return
-            except DatabaseLost as exc:
-                self._disconnect()
-                if time.monotonic() + delay > deadline:
-                    raise
-                logger.warning("the database was lost (%s): trying again in %.2g s", exc, delay)
-                time.sleep(delay)
+        _persistently(lambda: self._transact(group), self._disconnect, self._retry_for)
 
     def _transact(self, group: list[_Job]) -> None:
         dialect = self._connected()
@@ -202,8 +175,33 @@ class _Worker:
                 logger.debug("closing a lost database: %s", type(exc).__name__)
 
 
-def _nothing(_: Transaction) -> None:
+def _persistently(
+    action: Callable[[], None], after_loss: Callable[[], None], retry_for: float
+) -> None:
+    """Do something, again and again for a time if the database is lost."""
+    deadline = time.monotonic() + retry_for
+    for delay in chain(RETRY_DELAYS, repeat(RETRY_DELAYS[-1])):
+        try:
+            action()
+            return
+        except DatabaseLost as exc:
+            after_loss()
+            if time.monotonic() + delay > deadline:
+                raise
+            logger.warning("the database was lost (%s): trying again in %.2g s", exc, delay)
+            time.sleep(delay)
+
+
+def _nothing() -> None:
     return None
+
+
+def _back_up(url: str, target: Path) -> None:
+    dialect = open_dialect(url, read_only=True)
+    try:
+        dialect.backup(target)
+    finally:
+        dialect.close()
 
 
 def _settle(jobs: list[_Job]) -> None:
@@ -214,6 +212,11 @@ def _settle(jobs: list[_Job]) -> None:
             job.future.set_result(job.result)
         else:
             job.future.set_exception(job.error)
+
+
+def _migrate_persistently(url: str, migrations: Sequence[Migration], retry_for: float) -> None:
+    """The database may be starting too."""
+    _persistently(lambda: migrate(url, migrations), _nothing, retry_for)
 
 
 def migrate(url: str, migrations: Sequence[Migration]) -> None:

@@ -5,7 +5,7 @@ SQL is written once, with `?` for parameters and `{blob}` for the type of bytes 
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +13,7 @@ from heliograph.db.errors import DatabaseBusy, DatabaseError, DatabaseLost
 
 Row = tuple[Any, ...]
 
-_CHUNK = 500
+MAX_IN = 500
 
 
 class Transaction:
@@ -36,8 +36,8 @@ class Transaction:
     def query_in(self, sql: str, values: Sequence[Any], *others: Any) -> list[Row]:
         """`sql` has `{in}` where the list of values stands, before all other parameters."""
         rows: list[Row] = []
-        for start in range(0, len(values), _CHUNK):
-            chunk = values[start : start + _CHUNK]
+        for start in range(0, len(values), MAX_IN):
+            chunk = values[start : start + MAX_IN]
             text = sql.replace("{in}", f"({', '.join('?' * len(chunk))})")
             rows += self._dialect.query(text, (*chunk, *others))
         return rows
@@ -131,9 +131,12 @@ class SqliteDialect:
             self.execute(statement, ())
 
     def backup(self, target: Path) -> None:
-        with self._errors(), sqlite3.connect(target) as copy:
-            self._connection.backup(copy, pages=256)
-        copy.close()
+        """All in one step, which writers need not wait for: between steps they would restart it."""
+        unfinished = target.with_name(f"{target.name}.unfinished")
+        unfinished.unlink(missing_ok=True)
+        with self._errors(), closing(sqlite3.connect(unfinished)) as copy:
+            self._connection.backup(copy)
+        unfinished.replace(target)
 
     def close(self) -> None:
         self._connection.close()
@@ -163,7 +166,11 @@ class PostgresDialect:
         self._driver = driver
         try:
             self._connection = driver.connect(
-                url, autocommit=True, connect_timeout=5, prepare_threshold=2
+                url,
+                autocommit=True,
+                connect_timeout=5,
+                prepare_threshold=2,
+                client_encoding="utf8",  # whatever that of the database is
             )
         except driver.Error as exc:
             raise DatabaseLost(_without_secrets(exc)) from exc

@@ -6,8 +6,8 @@
     any state ──rejected──> INVALID(reason)      any state ──replaced──> REGISTERED
     INVALID, EXPIRED, NEW ──registered again──> REGISTERED
 
-NEW is a state of clients only, and EXPIRED comes only from imported stores; the machine is total all
-the same.
+NEW is a state of clients only, and EXPIRED comes only from imported stores; the machine is total
+all the same.
 """
 
 from dataclasses import dataclass

@@ -180,13 +180,12 @@ class _Loader:
             value = getattr(config, member.name)
             if is_dataclass(value):
                 self._check(value, (*path, member.name))
-        if isinstance(config, Checked) and not any(
-            wrong[: len(path)] == path for wrong in self._wrong
-        ):
+        if isinstance(config, Checked):
             for key, problem in config.check():
                 here = (*path, *key.split("."))
-                source = self._sources.get(here, f"{self._file}: {_in_file(here)}")
-                self._problems.append(f"{source}: {problem}")
+                if here not in self._wrong:
+                    source = self._sources.get(here, f"{self._file}: {_in_file(here)}")
+                    self._problems.append(f"{source}: {problem}")
 
 
 def _judge(option: Option, value: Any) -> str | None:

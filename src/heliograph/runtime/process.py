@@ -73,6 +73,8 @@ async def _run(serve: Serve, told: Callable[[str], None]) -> int:
     except asyncio.CancelledError:
         if not stopping.is_set():
             raise
+        logger.info("stopped before it was ready")
+        os._exit(0)  # a thread that waits for a database would be waited for
     logger.info("stopped")
     return 0
 

@@ -56,12 +56,6 @@ class Store:
         " directory. A relative PATH begins in this directory; an absolute one makes four slashes.",
         secret=True,
     )
-    wait_seconds: float = option(
-        30.0,
-        "How long a start waits for a database that cannot be reached, before it gives up.",
-        unit="seconds",
-        minimum=0,
-    )
 
     def url_in(self, directory: Path, default_name: str) -> str:
         """The URL with its path made absolute."""

@@ -127,6 +127,12 @@ class Subscribers:
             client.notifiers.discard(notifier_id)
         return client
 
+    def restore_notifier(self, client: Client, notifier_id: bytes) -> None:
+        """What it was dropped for did not happen; but somebody else may have come since."""
+        if notifier_id not in self.notifiers:
+            self.notifiers[notifier_id] = client
+            client.notifiers.add(notifier_id)
+
     def disconnect(self, client: Client) -> None:
         for recipient_id in client.subscriptions:
             if self.recipients.get(recipient_id) is client:

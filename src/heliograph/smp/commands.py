@@ -8,12 +8,12 @@ from typing import Any
 
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.keys import dh, generate_key_pair
+from heliograph.smp.changes import Peeked
 from heliograph.smp.clients import Client
 from heliograph.smp.context import Context
 from heliograph.smp.messaging import Messaging
 from heliograph.smp.notifying import Notifying, new_notifier
 from heliograph.smp.records import ID_SIZE, Message, Queue, QueueStatus
-from heliograph.smp.store import Peeked
 from heliograph.wire import smp
 from heliograph.wire.errors import ErrorCode
 from heliograph.wire.fields import QueueInfo, ServerNtfCreds, SubscriptionMode
@@ -100,7 +100,9 @@ class Commands:
     def _key(self, client: Client, request: Request, queue: Queue) -> Any:
         key = request.command.sender_key
         if queue.sender_key is not None:
-            return OK if queue.sender_key == key else smp.ERR(ErrorCode.AUTH)
+            same = queue.sender_key == key
+            answer = OK if same else smp.ERR(ErrorCode.AUTH)
+            return self._context.answer(client, request, queue, answer)
         queue.sender_key = key
         self._context.change(queue)
         self._context.counters.queues_secured += 1
@@ -118,13 +120,17 @@ class Commands:
         changes.touched.add(queue.recipient_id)
         changes.deleted_queues.append((queue.recipient_id,))
         context.queues.delete(queue)
-        subscriber = context.subscribers.drop_recipient(queue.recipient_id)
-        client.subscriptions.pop(queue.recipient_id, None)
-        if subscriber is not None and subscriber is not client:
-            context.counters.subscription_ended += 1
-            context.outgoing.push(subscriber, queue.recipient_id, smp.DELD())
         context.counters.queues_deleted += 1
-        return context.answer_when_durable(client, request, OK)
+
+        def deleted(_: Peeked) -> None:
+            subscriber = context.subscribers.drop_recipient(queue.recipient_id)
+            client.unsubscribe(queue.recipient_id)
+            if subscriber is not None and subscriber is not client:
+                context.counters.subscription_ended += 1
+                context.outgoing.push(subscriber, queue.recipient_id, smp.DELD())
+            context.outgoing.answer(client, request, OK)
+
+        return context.then(client, request, deleted)
 
     def _que(self, client: Client, request: Request, queue: Queue) -> Any:
         def describe(peeked: Peeked) -> None:

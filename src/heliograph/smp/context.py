@@ -4,13 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from heliograph.smp.changes import Peeked
 from heliograph.smp.clients import Client, Subscribers
 from heliograph.smp.delivery import Delivery
 from heliograph.smp.metrics import Counters
 from heliograph.smp.outgoing import Outgoing
 from heliograph.smp.queues import Queues
 from heliograph.smp.records import Queue, Service
-from heliograph.smp.store import Peeked, Store
+from heliograph.smp.store import Store
 from heliograph.wire import smp
 from heliograph.wire.errors import STORE
 from heliograph.wire.requests import Request
@@ -48,14 +49,35 @@ class Context:
         changes.touched.add(queue.recipient_id)
         changes.queues[queue.recipient_id] = queue
 
-    def then(self, client: Client, request: Request, done: Callable[[Peeked], None]) -> None:
-        """Continue once all changes so far are durable, or answer that they could not be."""
+    def then(
+        self,
+        client: Client,
+        request: Request,
+        done: Callable[[Peeked], None],
+        undo: Callable[[], None] | None = None,
+    ) -> None:
+        """Continue once all changes so far are durable, or undo and answer that they could not be.
+
+        Records need no undoing: they are forgotten, and read again.
+        """
 
         def failed(_: Exception) -> None:
+            if undo is not None:
+                undo()
             error = smp.ERR(STORE("the router's store failed"))
             self.outgoing.answer(client, request, error)
 
         self.store.changes.then(done, failed)
+
+    def when_durable(self, action: Callable[[], None]) -> None:
+        """Do something once all changes so far are durable, and nothing if they could not be."""
+        self.store.changes.then(lambda _: action(), lambda _: None)
+
+    def answer(self, client: Client, request: Request, queue: Queue, message: Any) -> Any:
+        """Answer a command that changes nothing, but not before what it relies on is durable."""
+        if self.store.is_changing(queue.recipient_id):
+            return self.answer_when_durable(client, request, message)
+        return message
 
     def answer_when_durable(self, client: Client, request: Request, message: Any) -> None:
         self.then(client, request, lambda _: self.outgoing.answer(client, request, message))

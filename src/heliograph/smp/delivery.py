@@ -2,15 +2,19 @@
 
 A notification is a row of the store until it is known to have reached the subscriber's machine:
 the protocol has no acknowledgement, so TCP's is taken. A connection that ends before that, or a
-router that is killed, costs a repetition and never a notification. Memory is bounded: what does
-not fit a client's outbox waits in the store.
+router that is killed, costs a repetition and never a notification. Those of one notifier are sent
+in the order of their messages. Memory is bounded: what does not fit a client's outbox waits in the
+store.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
+from heliograph.db.dialects import MAX_IN
+from heliograph.db.errors import DatabaseError
 from heliograph.smp.clients import Client, Subscribers
 from heliograph.smp.metrics import Counters
 from heliograph.smp.outgoing import Outgoing
@@ -21,10 +25,15 @@ from heliograph.wire import smp
 logger = logging.getLogger(__name__)
 
 MAX_OUTBOX = 20_000
+MAX_UNCONFIRMED = 20_000
 PAGE = 5_000
 BURST = 500
 CONFIRM_INTERVAL = 0.05
 IMMEDIATE_INTERVAL = 0.05
+RETRY_DELAY = 1.0
+
+Read = Callable[[int, int], Awaitable[list[Notification]]]
+"""Reads a page: what comes after a `seq`, and at most so many."""
 
 
 class Delivery:
@@ -54,17 +63,37 @@ class Delivery:
     def stored(self, notifier: Notifier, notification: Notification) -> None:
         """A notification became durable."""
         client = self._recipient(notifier.notifier_id, notifier.service_id)
-        if client is not None:
+        if client is None:
+            return
+        if client.loads == 0:
             self._enqueue(client, notification)
-            if self._interval == 0:
-                self._send(client)
+        elif len(client.held) < MAX_OUTBOX:
+            client.held.append(notification)
+        else:
+            self._fall_behind(client)
 
     def subscribed(self, client: Client, notifier_id: bytes) -> None:
         """What waits for this notifier is wanted; `load` fetches it for many at once."""
-        self._new.setdefault(client, []).append(notifier_id)
+        if client not in self._new:
+            client.loads += 1  # from now on, what is stored must not overtake what waits
+            self._new[client] = []
+        self._new[client].append(notifier_id)
 
     def service_subscribed(self, client: Client, service: Service) -> None:
-        self._start(self._load_service(client, service.service_id))
+        client.loads += 1
+        self._load(client, self._of_service(service))
+
+    def withdraw(self, client: Client, notifier_id: bytes) -> None:
+        """The notifier is no longer one of the client's service: it gets nothing more of it."""
+        if client.loads:
+            client.withdrawn.add(notifier_id)
+            client.held = [item for item in client.held if item.notifier_id != notifier_id]
+        if client.outbox:
+            kept = [item for item in client.outbox if item.notifier_id != notifier_id]
+            client.queued.difference_update(
+                item.seq for item in client.outbox if item.notifier_id == notifier_id
+            )
+            client.outbox = deque(kept)
 
     def disconnected(self, client: Client) -> None:
         """What is not known to have arrived stays in the store."""
@@ -79,7 +108,12 @@ class Delivery:
         """Fetch what waits for the notifiers subscribed since the last call."""
         new, self._new = self._new, {}
         for client, notifier_ids in new.items():
-            self._start(self._load(client, notifier_ids))
+            self._load(client, self._of_notifiers(notifier_ids))
+
+    def settled(self) -> None:
+        """All that a commit led to has been done."""
+        if self._interval == 0:
+            self.deliver()
 
     async def run(self) -> None:
         """Deliver in cycles, for ever."""
@@ -97,17 +131,25 @@ class Delivery:
     def deliver(self) -> None:
         """Send all that is pending to every client that takes it."""
         for client in tuple(self._due):
-            self._send(client)
-        self._outgoing.flush()
+            try:
+                self._send(client)
+            except Exception as exc:
+                logger.exception("sending notifications to a client failed")
+                client.connection.abort(exc)
 
     def confirm(self) -> None:
         """Remove from the store what has arrived."""
         for client in tuple(self._unconfirmed):
-            if client.connection.has_arrived:
-                self._store.changes.deleted_notifications += [(seq,) for seq in client.unconfirmed]
-                client.queued.difference_update(client.unconfirmed)
-                client.unconfirmed = []
+            try:
+                arrived = client.connection.has_arrived
+            except OSError:
+                arrived = False  # the connection is ending
+            if arrived:
+                was_full = not self._takes_more(client)
                 self._unconfirmed.discard(client)
+                self._remove(client)
+                if was_full and client in self._due:
+                    self._send(client)
         self._store.commit()
 
     def close(self) -> None:
@@ -125,18 +167,23 @@ class Delivery:
         if client.behind or notification.seq in client.queued:
             return
         if len(client.outbox) >= MAX_OUTBOX:
-            client.behind = True
+            self._fall_behind(client)
             return
         client.outbox.append(notification)
         client.queued.add(notification.seq)
         self._due.add(client)
 
+    def _fall_behind(self, client: Client) -> None:
+        """The outbox takes no more: all that follows comes from the store, once it is empty."""
+        client.behind = True
+        client.held = []
+        self._due.add(client)
+
     def _send(self, client: Client) -> None:
         """Everything pending, as far as the client reads it; the rest waits for the next cycle."""
-        outbox = client.outbox
-        while outbox and client.connection.is_writable:
-            for _ in range(min(BURST, len(outbox))):
-                notification = outbox.popleft()
+        while client.outbox and self._takes_more(client):
+            for _ in range(min(BURST, len(client.outbox))):
+                notification = client.outbox.popleft()
                 if not self._is_wanted(client, notification.notifier_id):
                     client.queued.discard(notification.seq)
                     continue
@@ -147,57 +194,82 @@ class Delivery:
                 self._counters.notifications_delivered += 1
                 self._on_delivered(notification)
             self._outgoing.flush()
-        if not outbox:
-            self._due.discard(client)
-            if client.behind:
-                self._catch_up(client)
+        if client.outbox or (client.behind and client.loads):
+            return
+        self._due.discard(client)
+        if client.behind:
+            self._catch_up(client)
+
+    def _takes_more(self, client: Client) -> bool:
+        return client.connection.is_writable and len(client.unconfirmed) < MAX_UNCONFIRMED
 
     def _is_wanted(self, client: Client, notifier_id: bytes) -> bool:
         """Whether the client is still the one to tell; a deleted notifier has nobody."""
         if notifier_id in client.notifiers:
             return self._subscribers.notifiers.get(notifier_id) is client
-        return (
-            client.service_id is not None
-            and self._subscribers.services.get(client.service_id) is client
-        )
+        return client.serving is not None
+
+    def _remove(self, client: Client) -> None:
+        """What the client got leaves the store; until it has, it must not be loaded again."""
+        arrived, client.unconfirmed = client.unconfirmed, []
+
+        def keep() -> None:
+            client.unconfirmed = arrived + client.unconfirmed
+            if client.is_connected:
+                self._unconfirmed.add(client)
+
+        changes = self._store.changes
+        changes.deleted_notifications += [(seq,) for seq in arrived]
+        changes.then(lambda _: client.queued.difference_update(arrived), lambda _: keep())
 
     def _catch_up(self, client: Client) -> None:
         """The outbox overflowed: what it missed is in the store."""
         client.behind = False
-        if client.notifiers:
-            self._start(self._load(client, list(client.notifiers)))
-        if client.service_id is not None:
-            self._start(self._load_service(client, client.service_id))
+        client.loads += 1
+        reads = self._of_notifiers(list(client.notifiers))
+        if client.serving is not None:
+            reads += self._of_service(client.serving)
+        self._load(client, reads, at_once=True)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _load(self, client: Client, reads: Sequence[Read], *, at_once: bool = False) -> None:
+        """Fetch what waits; the caller has counted it in `client.loads`."""
+        task = asyncio.get_running_loop().create_task(self._fetch(client, reads, at_once))
         self._tasks.add(task)
-        task.add_done_callback(self._done)
+        task.add_done_callback(self._tasks.discard)
 
-    def _done(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            logger.error("loading notifications failed: %s", task.exception())
+    async def _fetch(self, client: Client, reads: Sequence[Read], at_once: bool) -> None:
+        for read in reads:
+            await self._fetch_pages(client, read)
+        client.loads -= 1
+        if client.loads == 0:
+            client.withdrawn.clear()
+            held, client.held = client.held, []
+            for notification in held:
+                self._enqueue(client, notification)
+        if (at_once or self._interval == 0) and client in self._due:
+            self._send(client)
 
-    async def _load(self, client: Client, notifier_ids: list[bytes]) -> None:
-        for start in range(0, len(notifier_ids), PAGE):
-            found = await self._store.notifications(notifier_ids[start : start + PAGE])
-            self._add(client, found)
-
-    async def _load_service(self, client: Client, service_id: bytes) -> None:
+    async def _fetch_pages(self, client: Client, read: Read) -> None:
         after = -1
-        while not client.connection.is_closing and not client.behind:
-            found = await self._store.service_notifications(service_id, after, PAGE)
-            self._add(client, found)
+        while client.is_connected and not client.behind:
+            try:
+                found = await read(after, PAGE)
+            except DatabaseError as exc:
+                logger.error("loading notifications failed, trying again: %s", exc)
+                await asyncio.sleep(RETRY_DELAY)
+                continue
+            for notification in found:
+                if notification.notifier_id not in client.withdrawn:
+                    self._enqueue(client, notification)
             if len(found) < PAGE:
-                break
+                return
             after = found[-1].seq
 
-    def _add(self, client: Client, found: list[Notification]) -> None:
-        if client.connection.is_closing:
-            return
-        for notification in found:
-            self._enqueue(client, notification)
-        if self._interval == 0:
-            self._send(client)
-            self._outgoing.flush()
+    def _of_notifiers(self, notifier_ids: Sequence[bytes]) -> list[Read]:
+        return [
+            partial(self._store.notifications, notifier_ids[start : start + MAX_IN])
+            for start in range(0, len(notifier_ids), MAX_IN)
+        ]
+
+    def _of_service(self, service: Service) -> list[Read]:
+        return [partial(self._store.service_notifications, service.service_id)]

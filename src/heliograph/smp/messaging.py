@@ -5,6 +5,7 @@ import time
 from typing import Any
 
 from heliograph.crypto.boxes import NONCE_SIZE, box_padded
+from heliograph.smp.changes import Peeked
 from heliograph.smp.clients import Client, Subscription
 from heliograph.smp.context import Context
 from heliograph.smp.records import (
@@ -15,7 +16,6 @@ from heliograph.smp.records import (
     Queue,
     QueueStatus,
 )
-from heliograph.smp.store import Entity, Peeked
 from heliograph.wire import smp
 from heliograph.wire.errors import ErrorCode
 from heliograph.wire.fields import MsgFlags
@@ -59,8 +59,9 @@ class Messaging:
             context.outgoing.answer(client, request, OK)
             if notification is not None and notifier is not None:
                 context.delivery.stored(notifier, notification)
-            if was_empty:
-                self._deliver(queue, message)
+            subscriber = context.subscribers.recipients.get(queue.recipient_id)
+            if was_empty and subscriber is not None:
+                self._deliver(subscriber, queue, message)
 
         return context.then(client, request, sent)
 
@@ -75,8 +76,10 @@ class Messaging:
         context.counters.subscribed += 1
         if queue.size == 0:
             return smp.SOK()
+        subscription.answering = True
 
         def subscribed(peeked: Peeked) -> None:
+            subscription.answering = False
             context.outgoing.answer(client, request, smp.SOK())
             self._push(client, queue, subscription, peeked.get(queue.recipient_id))
 
@@ -101,12 +104,12 @@ class Messaging:
         if subscription is None or delivered is None or wanted not in (b"", delivered.msg_id):
             return smp.ERR(ErrorCode.NO_MSG)
         subscription.delivered = None
-        changes = context.store.changes
-        changes.touched.add(queue.recipient_id)
-        changes.deleted_messages.append((delivered.seq,))
-        queue.size = max(queue.size - 1, 0)
-        queue.accepts = queue.accepts or queue.size == 0
-        context.counters.messages_received += 1
+        if delivered.seq >= queue.first:  # else another connection acknowledged it, or it expired
+            changes = context.store.changes
+            changes.touched.add(queue.recipient_id)
+            changes.deleted_messages.append((delivered.seq,))
+            queue.lose(1, delivered.seq + 1)
+            context.counters.messages_received += 1
         if subscription.by_get or queue.size == 0:
             return context.answer_when_durable(client, request, OK)
         return self._answer_with_message(client, request, queue, subscription)
@@ -122,17 +125,16 @@ class Messaging:
     def resume(self, client: Client) -> None:
         """The client reads again: send what was held back."""
         changes = self._context.store.changes
-        for recipient_id, subscription in client.subscriptions.items():
-            queue = self._context.queues.get(Entity.RECIPIENT, recipient_id)
-            if subscription.waiting and queue is not None:
-                subscription.waiting = False
-                changes.peeks.add(recipient_id)
-                changes.then(self._pusher(client, queue, subscription), lambda _: None)
+        waiting, client.waiting = client.waiting, {}
+        for recipient_id, queue in waiting.items():
+            changes.peeks.add(recipient_id)
+            changes.then(self._pusher(client, queue), lambda _: client.connection.abort())
 
-    def _pusher(self, client: Client, queue: Queue, subscription: Subscription) -> Any:
+    def _pusher(self, client: Client, queue: Queue) -> Any:
         def push(peeked: Peeked) -> None:
-            if subscription.delivered is None:
-                self._push(client, queue, subscription, peeked.get(queue.recipient_id))
+            message = peeked.get(queue.recipient_id)
+            if message is not None:
+                self._deliver(client, queue, message)
 
         return push
 
@@ -160,13 +162,14 @@ class Messaging:
         store.changes.notifications.append(notification)
         return notification
 
-    def _deliver(self, queue: Queue, message: Message) -> None:
-        """To the subscriber, if there is one that waits for a message."""
-        client = self._context.subscribers.recipients.get(queue.recipient_id)
-        if client is None:
-            return
+    def _deliver(self, client: Client, queue: Queue, message: Message) -> None:
+        """To a subscriber, if it waits for a message."""
         subscription = client.subscriptions.get(queue.recipient_id)
-        if subscription is not None and subscription.delivered is None:
+        if (
+            subscription is not None
+            and not (subscription.by_get or subscription.answering)
+            and subscription.delivered is None
+        ):
             self._push(client, queue, subscription, message)
 
     def _push(
@@ -175,7 +178,7 @@ class Messaging:
         if message is None or client.subscriptions.get(queue.recipient_id) is not subscription:
             return
         if not client.connection.is_writable:
-            subscription.waiting = True
+            client.waiting[queue.recipient_id] = queue
             return
         subscription.deliver(message)
         self._context.outgoing.push(client, queue.recipient_id, _encrypt(queue, message))

@@ -5,9 +5,10 @@ from typing import Any
 
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.keys import dh, generate_key_pair
+from heliograph.smp.changes import Peeked
 from heliograph.smp.clients import Client
 from heliograph.smp.context import Context
-from heliograph.smp.records import HASH_SIZE, ID_SIZE, Notifier, Queue, Service, id_hash, xor
+from heliograph.smp.records import ID_SIZE, Notifier, Queue, Service
 from heliograph.wire import smp
 from heliograph.wire.errors import ErrorCode
 from heliograph.wire.keys import Algorithm
@@ -42,7 +43,7 @@ class Notifying:
 
     def ndel(self, client: Client, request: Request, queue: Queue) -> Any:
         if queue.notifier is None:
-            return OK
+            return self._context.answer(client, request, queue, OK)
         self.remove(queue)
         self._context.change(queue)
         self._context.counters.notifiers_deleted += 1
@@ -56,12 +57,15 @@ class Notifying:
         queue.notifier = None
         context.queues.set_notifier(queue, notifier.notifier_id)
         context.store.changes.deleted_notifiers.append((notifier.notifier_id,))
-        subscriber = context.subscribers.drop_notifier(notifier.notifier_id)
-        if subscriber is not None:
-            self._tell(subscriber, notifier.notifier_id, smp.DELD())
-        service = self._service_of(notifier)
-        if service is not None:
-            self._leave(notifier, service, smp.DELD(), None)
+        service = self._leave(notifier)
+
+        def removed() -> None:
+            subscriber = context.subscribers.drop_notifier(notifier.notifier_id)
+            if subscriber is not None:
+                self._tell(subscriber, notifier.notifier_id, smp.DELD())
+            self._end_service(notifier.notifier_id, service, smp.DELD(), None)
+
+        context.when_durable(removed)
 
     def nsub(self, client: Client, request: Request, queue: Queue) -> Any:
         notifier = queue.notifier
@@ -73,25 +77,29 @@ class Notifying:
         return self._associate(client, request, queue, notifier, client.service_id)
 
     def nsubs(self, client: Client, request: Request, _: None) -> Any:
-        context = self._context
-        service = context.services[request.entity_id]
+        service = self._context.services[request.entity_id]
         self._take_service(client, service)
-        client.service_count, client.service_hash = service.count, service.ids_hash
-        context.delivery.service_subscribed(client, service)
+        self._context.delivery.service_subscribed(client, service)
         return smp.SOKS(service.count, service.ids_hash)
 
     def _subscribe(self, client: Client, request: Request, queue: Queue, notifier: Notifier) -> Any:
         context = self._context
-        service = self._service_of(notifier)
-        if service is not None:
-            self._dissociate(queue, notifier, service, client)
+        service = self._leave(notifier)
         previous = context.subscribers.take_notifier(client, notifier.notifier_id)
         if previous is not None:
             self._tell(previous, notifier.notifier_id, smp.END())
         context.delivery.subscribed(client, notifier.notifier_id)
         if service is None:
-            return smp.SOK()
-        return context.answer_when_durable(client, request, smp.SOK())
+            return context.answer(client, request, queue, smp.SOK())
+        notifier.service_id = None
+        context.change(queue)
+        context.counters.service_dissociated += 1
+
+        def dissociated(_: Peeked) -> None:
+            self._end_service(notifier.notifier_id, service, smp.END(), client)
+            context.outgoing.answer(client, request, smp.SOK())
+
+        return context.then(client, request, dissociated)
 
     def _associate(
         self, client: Client, request: Request, queue: Queue, notifier: Notifier, service_id: bytes
@@ -102,49 +110,52 @@ class Notifying:
         if notifier.service_id == service_id:
             context.counters.service_associated_again += 1
             context.delivery.subscribed(client, notifier.notifier_id)
-            return smp.SOK(service_id)
-        former = self._service_of(notifier)
-        if former is not None:
-            self._dissociate(queue, notifier, former, client)
+            return context.answer(client, request, queue, smp.SOK(service_id))
+        former = self._leave(notifier)
         previous = context.subscribers.drop_notifier(notifier.notifier_id)
-        if previous is not None and previous is not client:
-            self._tell(previous, notifier.notifier_id, smp.END())
+        context.delivery.subscribed(client, notifier.notifier_id)
         notifier.service_id = service_id
         service.toggle(notifier.notifier_id, 1)
-        client.service_count += 1
-        client.service_hash = xor(client.service_hash, id_hash(notifier.notifier_id))
         context.store.changes.services[service_id] = service
         context.change(queue)
         context.counters.service_associated += 1
-        context.delivery.subscribed(client, notifier.notifier_id)
-        return context.answer_when_durable(client, request, smp.SOK(service_id))
+
+        def associated(_: Peeked) -> None:
+            if previous is not None:
+                self._tell(previous, notifier.notifier_id, smp.END())
+            self._end_service(notifier.notifier_id, former, smp.END(), client)
+            context.outgoing.answer(client, request, smp.SOK(service_id))
+
+        def undo() -> None:
+            if previous is not None and previous.is_connected:
+                context.subscribers.restore_notifier(previous, notifier.notifier_id)
+
+        return context.then(client, request, associated, undo)
 
     def _take_service(self, client: Client, service: Service) -> None:
-        previous = self._context.subscribers.take_service(client, service.service_id)
+        previous = self._context.subscribers.take_service(client, service)
         if previous is not None:
-            ended = smp.ENDS(previous.service_count, previous.service_hash)
-            previous.service_count, previous.service_hash = 0, bytes(HASH_SIZE)
+            ended = smp.ENDS(service.count, service.ids_hash)
             self._tell(previous, service.service_id, ended)
 
-    def _dissociate(
-        self, queue: Queue, notifier: Notifier, service: Service, client: Client
-    ) -> None:
-        notifier.service_id = None
-        self._leave(notifier, service, smp.END(), client)
-        self._context.change(queue)
-        self._context.counters.service_dissociated += 1
+    def _leave(self, notifier: Notifier) -> Service | None:
+        """The queue is no longer one of its service, if it was one of any."""
+        service = self._service_of(notifier)
+        if service is not None:
+            service.toggle(notifier.notifier_id, -1)
+            self._context.store.changes.services[service.service_id] = service
+        return service
 
-    def _leave(
-        self, notifier: Notifier, service: Service, event: Any, client: Client | None
+    def _end_service(
+        self, notifier_id: bytes, service: Service | None, event: Any, client: Client | None
     ) -> None:
-        """The queue is no longer the service's; its subscriber is told, unless it did this."""
-        service.toggle(notifier.notifier_id, -1)
-        self._context.store.changes.services[service.service_id] = service
+        """The notifier was one of the service, whose subscriber is told, unless it did this."""
+        if service is None:
+            return
         subscriber = self._context.subscribers.services.get(service.service_id)
         if subscriber is not None and subscriber is not client:
-            subscriber.service_count = max(subscriber.service_count - 1, 0)
-            subscriber.service_hash = xor(subscriber.service_hash, id_hash(notifier.notifier_id))
-            self._tell(subscriber, notifier.notifier_id, event)
+            self._context.delivery.withdraw(subscriber, notifier_id)
+            self._tell(subscriber, notifier_id, event)
 
     def _service_of(self, notifier: Notifier) -> Service | None:
         return self._context.services.get(notifier.service_id) if notifier.service_id else None

@@ -1,10 +1,13 @@
 """What goes to clients, gathered so that it leaves in as few blocks as hold it."""
 
+import logging
 from typing import Any
 
 from heliograph.smp.clients import Client
 from heliograph.transport.server import Answer
 from heliograph.wire.requests import Request
+
+logger = logging.getLogger(__name__)
 
 
 class Outgoing:
@@ -25,4 +28,8 @@ class Outgoing:
         messages, answered = self._messages, self._answered
         self._messages, self._answered = {}, {}
         for client, items in messages.items():
-            client.connection.send_all(items, answered.get(client, 0))
+            try:
+                client.connection.send_all(items, answered.get(client, 0))
+            except Exception as exc:
+                logger.exception("sending to a client failed")
+                client.connection.abort(exc)

@@ -10,10 +10,11 @@ Name = tuple[Entity, bytes]
 
 
 class _Load:
-    """A load under way, and the queues of which what it reads may be out of date."""
+    """A load under way: of which queues what it reads may be old, and whether all was forgotten."""
 
     def __init__(self) -> None:
         self.outdated: set[bytes] = set()
+        self.cleared = False
 
 
 class Queues:
@@ -68,6 +69,8 @@ class Queues:
     def clear(self) -> None:
         """Forget all; what is being read may be older than what was known."""
         self._outdate(self._recipients)
+        for load in self._loads:
+            load.cleared = True
         for known in self._by_entity.values():
             known.clear()
 
@@ -79,7 +82,7 @@ class Queues:
         while self._loads and len(self._recipients) > self._capacity:
             await self._idle.wait()
         self._evict()
-        missing = {name for name in names if self.get(*name) is None}
+        missing = self._missing(names)
         load = _Load()
         self._loads.add(load)
         self._idle.clear()
@@ -89,10 +92,16 @@ class Queues:
                 missing = self._keep(await self._read(missing), load)
                 if missing:
                     await self._store.settled()
+                if load.cleared:
+                    load.cleared = False
+                    missing = self._missing(names)
         finally:
             self._loads.discard(load)
             if not self._loads:
                 self._idle.set()
+
+    def _missing(self, names: set[Name]) -> set[Name]:
+        return {name for name in names if self.get(*name) is None}
 
     async def _read(self, names: Iterable[Name]) -> list[Queue]:
         by_entity: dict[Entity, list[bytes]] = {}

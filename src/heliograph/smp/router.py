@@ -20,15 +20,15 @@ from heliograph.smp.context import Context, Rules
 from heliograph.smp.delivery import Delivery
 from heliograph.smp.metrics import Counters
 from heliograph.smp.outgoing import Outgoing
-from heliograph.smp.queues import Queues
+from heliograph.smp.queues import Name, Queues
 from heliograph.smp.records import ID_SIZE, Notification, Service
 from heliograph.smp.schema import MIGRATIONS
-from heliograph.smp.store import Entity, Store
+from heliograph.smp.store import Store
 from heliograph.smp.verify import ENTITY_OF, check
 from heliograph.transport.handshake import ServiceRequest
 from heliograph.transport.server import ServerConnection
 from heliograph.wire import smp
-from heliograph.wire.errors import ErrorCode, TransportError
+from heliograph.wire.errors import STORE, TransportError
 from heliograph.wire.requests import Request
 
 logger = logging.getLogger(__name__)
@@ -59,10 +59,11 @@ class SmpRouter:
         self.clients: set[Client] = set()
         self.subscribers = Subscribers()
         self.services: dict[bytes, Service] = {}
+        self._services_by_fingerprint: dict[bytes, Service] = {}
         self._journal = journal
         self._database = database
         self._outgoing = Outgoing()
-        self.store = Store(database, self._store_failed, self._outgoing.flush)
+        self.store = Store(database, self._store_failed, self._store_settled)
         self.queues = Queues(self.store, settings.cached_queues)
         self._delivery = Delivery(
             self.store,
@@ -94,7 +95,7 @@ class SmpRouter:
         database = await Database.open(url, MIGRATIONS)
         router = cls(database, settings or SmpSettings(), journal or _no_journal)
         for service in await router.store.start():
-            router.services[service.service_id] = service
+            router._add_service(service)
         router._run(router._delivery.run())
         router._run(router._expire())
         return router
@@ -123,13 +124,18 @@ class SmpRouter:
         self._serve(client, requests)
 
     def service_requested(self, connection: ServerConnection, request: ServiceRequest) -> None:
-        for service in self.services.values():
-            if service.fingerprint == request.fingerprint:
-                known = service.role is request.role
-                refused = TransportError.HANDSHAKE_BAD_SERVICE
-                connection.answer_service(service.service_id if known else refused)
-                return
-        self._create_service(connection, request)
+        service = self._services_by_fingerprint.get(request.fingerprint)
+        if service is None:
+            service = self._create_service(request)
+        elif service.role is not request.role:
+            connection.answer_service(TransportError.HANDSHAKE_BAD_SERVICE)
+            return
+        # Another connection may have created it just now.
+        self.store.changes.then(
+            lambda _: connection.answer_service(service.service_id),
+            lambda _: connection.answer_service(TransportError.HANDSHAKE_BAD_SERVICE),
+        )
+        self.store.commit()
 
     def disconnected(self, connection: ServerConnection) -> None:
         client: Client = connection.state
@@ -147,35 +153,41 @@ class SmpRouter:
     # Private.
 
     def _serve(self, client: Client, requests: list[Request]) -> None:
-        missing = {
+        names = {
             (entity, request.entity_id)
             for request in requests
             if (entity := ENTITY_OF.get(type(request.command))) is not None
-            and self.queues.get(entity, request.entity_id) is None
         }
-        if not missing:
+        if all(self.queues.get(*name) is not None for name in names):
             self._execute(client, requests)
             return
         client.loading = True
-        self._run(self._load_and_execute(client, requests, missing))
+        self._run(self._load_and_serve(client, requests, names))
 
-    async def _load_and_execute(
-        self, client: Client, requests: list[Request], missing: set[tuple[Entity, bytes]]
+    async def _load_and_serve(
+        self, client: Client, requests: list[Request], names: set[Name]
     ) -> None:
         """Later commands of the client wait, so that they keep their order."""
         try:
-            await self.queues.load(missing)
+            await self.queues.load(names)
         except Exception as exc:
             logger.error("loading queues failed: %s", exc)
+            error = smp.ERR(STORE("the router's store failed"))
             for request in requests:
-                self._outgoing.answer(client, request, smp.ERR(ErrorCode.INTERNAL))
+                self._outgoing.answer(client, request, error)
             self._outgoing.flush()
             requests = []
         client.loading = False
-        self._execute(client, requests)
-        if client.backlog:
-            backlog, client.backlog = client.backlog, []
-            self._serve(client, backlog)
+        if not client.is_connected:
+            return
+        try:
+            self._execute(client, requests)
+            if client.backlog:
+                backlog, client.backlog = client.backlog, []
+                self._serve(client, backlog)
+        except Exception as exc:
+            logger.exception("the router failed on a connection")
+            client.connection.abort(exc)
 
     def _execute(self, client: Client, requests: list[Request]) -> None:
         for request in requests:
@@ -193,18 +205,22 @@ class SmpRouter:
         self._delivery.load()
         self.store.commit()
 
-    def _create_service(self, connection: ServerConnection, request: ServiceRequest) -> None:
+    def _create_service(self, request: ServiceRequest) -> Service:
         service = Service(os.urandom(ID_SIZE), request.role, request.fingerprint)
-        self.services[service.service_id] = service
+        self._add_service(service)
         changes = self.store.changes
         changes.services[service.service_id] = service
 
         def failed(_: Exception) -> None:
-            self.services.pop(service.service_id, None)
-            connection.answer_service(TransportError.HANDSHAKE_BAD_SERVICE)
+            del self.services[service.service_id]
+            del self._services_by_fingerprint[service.fingerprint]
 
-        changes.then(lambda _: connection.answer_service(service.service_id), failed)
-        self.store.commit()
+        changes.then(lambda _: None, failed)
+        return service
+
+    def _add_service(self, service: Service) -> None:
+        self.services[service.service_id] = service
+        self._services_by_fingerprint[service.fingerprint] = service
 
     def _delivered(self, notification: Notification) -> None:
         self._journal(
@@ -216,20 +232,25 @@ class SmpRouter:
         self.counters.store_failures += 1
         self.queues.clear()
 
+    def _store_settled(self) -> None:
+        self._delivery.settled()
+        self._outgoing.flush()
+
     async def _expire(self) -> None:
-        settings = self.settings
         while True:
-            await asyncio.sleep(settings.expiration_interval)
-            now = time.time()
+            await asyncio.sleep(self.settings.expiration_interval)
             try:
-                expired = await self.store.expire(
-                    int(now - settings.message_ttl), int(now - settings.notification_ttl)
-                )
+                await self.expire(time.time())
             except Exception as exc:
                 logger.error("expiring messages failed, trying again later: %s", exc)
-                continue
-            self.counters.messages_expired += sum(expired.values())
+
+    async def expire(self, now: float) -> None:
+        """Delete the messages and notifications that are too old, in small steps."""
+        settings = self.settings
+        while expired := await self.store.expire_messages(int(now - settings.message_ttl)):
+            self.counters.messages_expired += sum(len(seqs) for seqs, _ in expired.values())
             self.queues.shrink(expired)
+        await self.store.expire_notifications(int(now - settings.notification_ttl))
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -26,7 +26,6 @@ from heliograph.wire.addresses import Scheme, ServerAddress
 
 logger = logging.getLogger(__name__)
 
-RETRY_DELAY = 1.0
 SPARE_FILES = 100
 
 
@@ -86,18 +85,12 @@ async def serve(config: SmpConfig, directory: Path) -> AsyncIterator[str]:
 async def _open(
     config: SmpConfig, directory: Path, settings: SmpSettings, journal: Journal | None
 ) -> SmpRouter:
-    """Wait for a database that is starting too; other faults of it are not mended by waiting."""
-    deadline = time.monotonic() + config.store.wait_seconds
-    while True:
-        try:
-            return await SmpRouter.start(config.store_url(directory), settings, journal)
-        except DatabaseLost as exc:
-            if time.monotonic() + RETRY_DELAY > deadline:
-                raise StartError(f"the store cannot be reached: {exc}: see [store] url") from exc
-            logger.warning("the store cannot be reached: %s: trying again", exc)
-            await asyncio.sleep(RETRY_DELAY)
-        except DatabaseError as exc:
-            raise StartError(f"the store cannot be opened: {exc}") from exc
+    try:
+        return await SmpRouter.start(config.store_url(directory), settings, journal)
+    except DatabaseLost as exc:
+        raise StartError(f"the store cannot be reached: {exc}: see [store] url") from exc
+    except DatabaseError as exc:
+        raise StartError(f"the store cannot be opened: {exc}") from exc
 
 
 async def _listen(listener: Listener, config: SmpConfig) -> int:

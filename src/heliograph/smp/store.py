@@ -1,7 +1,6 @@
 """Durable queues, messages and notifications: changes in, durable; IDs in, records out.
 
-All changes decided while one batch commits go into the next. A batch runs its statements in a fixed
-order, which is right because an ID is never used again: what it inserts, it may also delete.
+All changes decided while one batch commits go into the next.
 """
 
 import asyncio
@@ -13,43 +12,17 @@ from typing import Any
 from heliograph.db.database import Database
 from heliograph.db.dialects import Row, Transaction
 from heliograph.db.errors import DatabaseError
-from heliograph.smp.records import Message, Notification, Notifier, Queue, QueueStatus, Service
+from heliograph.smp.changes import QUEUE_COLUMNS, Changes
+from heliograph.smp.records import Notification, Notifier, Queue, QueueStatus, Service
 from heliograph.wire.fields import QueueMode
 from heliograph.wire.handshakes import ServiceRole
 
 logger = logging.getLogger(__name__)
 
-Peeked = dict[bytes, Message]
-AfterCommit = Callable[[Peeked], None]
-AfterFailure = Callable[[DatabaseError], None]
+Expired = tuple[list[int], int]
+"""The `seq` of each message that is gone, and the least that one still there can have."""
 
-_QUEUE_COLUMNS = (
-    "recipient_id, sender_id, recipient_key, secret, sender_key, mode, status,"
-    " notifier_id, notifier_key, notifier_secret, notifier_service_id"
-)
-_UPSERT_QUEUE = (
-    f"INSERT INTO queues ({_QUEUE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT (recipient_id) DO UPDATE SET sender_key = excluded.sender_key,"
-    " status = excluded.status, notifier_id = excluded.notifier_id,"
-    " notifier_key = excluded.notifier_key, notifier_secret = excluded.notifier_secret,"
-    " notifier_service_id = excluded.notifier_service_id"
-)
-_INSERT_MESSAGE = (
-    "INSERT INTO messages (seq, recipient_id, msg_id, timestamp, notification, body)"
-    " VALUES (?, ?, ?, ?, ?, ?)"
-)
-_INSERT_NOTIFICATION = (
-    "INSERT INTO notifications (seq, notifier_id, nonce, meta, timestamp) VALUES (?, ?, ?, ?, ?)"
-)
-_UPSERT_SERVICE = (
-    "INSERT INTO services (service_id, role, fingerprint, queue_count, ids_hash)"
-    " VALUES (?, ?, ?, ?, ?) ON CONFLICT (service_id) DO UPDATE SET"
-    " queue_count = excluded.queue_count, ids_hash = excluded.ids_hash"
-)
-_PEEK = (
-    "SELECT seq, recipient_id, msg_id, timestamp, notification, body FROM messages"
-    " WHERE recipient_id = ? ORDER BY seq LIMIT 1"
-)
+_EXPIRED_PAGE = 2_000
 _NOTIFICATION = "SELECT n.seq, n.notifier_id, n.nonce, n.meta, n.timestamp FROM notifications n"
 
 
@@ -59,67 +32,6 @@ class Entity(Enum):
     RECIPIENT = "recipient_id"
     SENDER = "sender_id"
     NOTIFIER = "notifier_id"
-
-
-class Changes:
-    """What one batch makes durable, and what happens then."""
-
-    def __init__(self) -> None:
-        self.touched: set[bytes] = set()
-        """Queues whose records differ from what the store had before."""
-        self.queues: dict[bytes, Queue] = {}
-        self.services: dict[bytes, Service] = {}
-        self.messages: list[Message] = []
-        self.notifications: list[Notification] = []
-        self.deleted_messages: list[tuple[int]] = []
-        self.deleted_notifications: list[tuple[int]] = []
-        self.deleted_notifiers: list[tuple[bytes]] = []
-        self.deleted_queues: list[tuple[bytes]] = []
-        self.peeks: set[bytes] = set()
-        """Queues whose first message, after all of this, is wanted."""
-        self.after: list[tuple[AfterCommit, AfterFailure]] = []
-        self._queue_rows: list[Row] = []
-        self._service_rows: list[Row] = []
-
-    def writes(self) -> bool:
-        return bool(
-            self.queues
-            or self.services
-            or self.messages
-            or self.notifications
-            or self.deleted_messages
-            or self.deleted_notifications
-            or self.deleted_notifiers
-            or self.deleted_queues
-        )
-
-    def then(self, committed: AfterCommit, failed: AfterFailure) -> None:
-        self.after.append((committed, failed))
-
-    def freeze(self) -> None:
-        """Take the rows now: records go on changing while the batch commits."""
-        self._queue_rows = [_queue_row(queue) for queue in self.queues.values()]
-        self._service_rows = [_service_row(service) for service in self.services.values()]
-
-    def apply(self, tx: Transaction) -> Peeked:
-        tx.many(_UPSERT_QUEUE, self._queue_rows)
-        tx.many(_UPSERT_SERVICE, self._service_rows)
-        tx.many(_INSERT_MESSAGE, self.messages)
-        tx.many(_INSERT_NOTIFICATION, self.notifications)
-        tx.many("DELETE FROM messages WHERE seq = ?", self.deleted_messages)
-        tx.many("DELETE FROM notifications WHERE seq = ?", self.deleted_notifications)
-        tx.many("DELETE FROM notifications WHERE notifier_id = ?", self.deleted_notifiers)
-        tx.many("DELETE FROM messages WHERE recipient_id = ?", self.deleted_queues)
-        tx.many("DELETE FROM queues WHERE recipient_id = ?", self.deleted_queues)
-        return self.peek(tx)
-
-    def peek(self, tx: Transaction) -> Peeked:
-        found = {}
-        for recipient_id in self.peeks:
-            rows = tx.query(_PEEK, (recipient_id,))
-            if rows:
-                found[recipient_id] = _message(rows[0])
-        return found
 
 
 class Store:
@@ -138,6 +50,7 @@ class Store:
         self._drained.set()
         self._changes = Changes()
         self._committing: Changes | None = None
+        self._durable_services: dict[bytes, tuple[int, bytes]] = {}
         self.next_message = 0
         self.next_notification = 0
 
@@ -153,6 +66,7 @@ class Store:
         message, notification, services = await self._database.read(load)
         self.next_message = message + 1
         self.next_notification = notification + 1
+        self._note_durable(services)
         return [
             Service(service_id, ServiceRole(role.encode()), fingerprint, count, ids_hash)
             for service_id, role, fingerprint, count, ids_hash in services
@@ -191,9 +105,10 @@ class Store:
             return
         error = future.exception()
         if error is None:
+            self._note_durable(changes.service_rows)
             peeked = future.result()
             for committed, _ in changes.after:
-                committed(peeked)
+                _call(committed, peeked)
         else:
             self._fail(changes, error)
         self._on_settled()
@@ -206,32 +121,56 @@ class Store:
         self.commit()
         await self._drained.wait()
 
+    async def settled(self) -> None:
+        """Until all that was decided up to now is durable, or void."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def settle(_: object) -> None:
+            if not future.done():
+                future.set_result(None)
+
+        self._changes.then(settle, settle)
+        self.commit()
+        await future
+
     def _fail(self, changes: Changes, error: BaseException) -> None:
         """What was decided on top of a failed batch is void too."""
         logger.error("the store failed: %s", error)
         failure = error if isinstance(error, DatabaseError) else DatabaseError(str(error))
         void, self._changes = self._changes, Changes()
+        for service in (*changes.services.values(), *void.services.values()):
+            durable = self._durable_services.get(service.service_id)
+            if durable is not None:
+                service.count, service.ids_hash = durable
         self._on_failure()
         for _, failed in (*changes.after, *void.after):
-            failed(failure)
+            _call(failed, failure)
+
+    def _note_durable(self, rows: Iterable[Row]) -> None:
+        for service_id, _, _, count, ids_hash in rows:
+            self._durable_services[service_id] = count, ids_hash
 
     async def load(self, entity: Entity, ids: Sequence[bytes]) -> list[Queue]:
         """Queues by their IDs, as far as they exist."""
+        next_message = self.next_message
 
         def load(tx: Transaction) -> list[Queue]:
             rows = tx.query_in(
-                f"SELECT {_QUEUE_COLUMNS} FROM queues WHERE {entity.value} IN {{in}}",
+                f"SELECT {QUEUE_COLUMNS} FROM queues WHERE {entity.value} IN {{in}}",
                 ids,
             )
             queues = {row[0]: _queue(row) for row in rows}
+            for queue in queues.values():
+                queue.first = next_message
             sizes = tx.query_in(
-                "SELECT recipient_id, COUNT(*), MAX(seq) FROM messages"
+                "SELECT recipient_id, COUNT(*), MIN(seq), MAX(seq) FROM messages"
                 " WHERE recipient_id IN {in} GROUP BY recipient_id",
                 list(queues),
             )
-            last = {seq: recipient_id for recipient_id, _, seq in sizes}
-            for recipient_id, size, _ in sizes:
+            last = {seq: recipient_id for recipient_id, _, _, seq in sizes}
+            for recipient_id, size, first, _ in sizes:
                 queues[recipient_id].size = size
+                queues[recipient_id].first = first
             full = tx.query_in(
                 "SELECT seq FROM messages WHERE seq IN {in} AND body IS NULL", list(last)
             )
@@ -241,12 +180,20 @@ class Store:
 
         return await self._database.read(load)
 
-    async def notifications(self, notifier_ids: Sequence[bytes]) -> list[Notification]:
-        """What waits for these notifiers, oldest first."""
+    async def notifications(
+        self, notifier_ids: Sequence[bytes], after: int, limit: int
+    ) -> list[Notification]:
+        """A page of what waits for these notifiers, no more than `MAX_IN`, oldest first."""
         rows = await self._database.read(
-            lambda tx: tx.query_in(f"{_NOTIFICATION} WHERE n.notifier_id IN {{in}}", notifier_ids)
+            lambda tx: tx.query_in(
+                f"{_NOTIFICATION} WHERE n.notifier_id IN {{in}} AND n.seq > ?"
+                " ORDER BY n.seq LIMIT ?",
+                notifier_ids,
+                after,
+                limit,
+            )
         )
-        return sorted(Notification(*row) for row in rows)
+        return [Notification(*row) for row in rows]
 
     async def service_notifications(
         self, service_id: bytes, after: int, limit: int
@@ -261,20 +208,36 @@ class Store:
         )
         return [Notification(*row) for row in rows]
 
-    async def expire(self, messages_before: int, notifications_before: int) -> dict[bytes, int]:
-        """Delete what is too old; how many messages of which queues."""
+    async def expire_messages(self, before: int) -> dict[bytes, Expired]:
+        """Delete a page of messages that are too old; which they were, by queue."""
 
-        def expire(tx: Transaction) -> dict[bytes, int]:
+        def expire(tx: Transaction) -> dict[bytes, Expired]:
             rows = tx.query(
-                "SELECT recipient_id, COUNT(*) FROM messages WHERE timestamp < ?"
-                " GROUP BY recipient_id",
-                (messages_before,),
+                "SELECT recipient_id, seq FROM messages WHERE timestamp < ? LIMIT ?",
+                (before, _EXPIRED_PAGE),
             )
-            tx.execute("DELETE FROM messages WHERE timestamp < ?", (messages_before,))
-            tx.execute("DELETE FROM notifications WHERE timestamp < ?", (notifications_before,))
-            return dict(rows)
+            tx.many("DELETE FROM messages WHERE seq = ?", [(seq,) for _, seq in rows])
+            seqs: dict[bytes, list[int]] = {}
+            for recipient_id, seq in rows:
+                seqs.setdefault(recipient_id, []).append(seq)
+            first: dict[bytes, int] = dict(
+                tx.query_in(
+                    "SELECT recipient_id, MIN(seq) FROM messages WHERE recipient_id IN {in}"
+                    " GROUP BY recipient_id",
+                    list(seqs),
+                )
+            )
+            return {
+                recipient_id: (gone, first.get(recipient_id, max(gone) + 1))
+                for recipient_id, gone in seqs.items()
+            }
 
         return await self._database.write(expire)
+
+    async def expire_notifications(self, before: int) -> None:
+        await self._database.write(
+            lambda tx: tx.execute("DELETE FROM notifications WHERE timestamp < ?", (before,))
+        )
 
     async def counts(self) -> tuple[int, int, int, int]:
         """Queues, queues with a notifier, messages, notifications."""
@@ -288,23 +251,12 @@ class Store:
         return await self._database.read(count)
 
 
-def _queue_row(queue: Queue) -> Row:
-    notifier = queue.notifier
-    credentials = (
-        (None, None, None, None)
-        if notifier is None
-        else (notifier.notifier_id, notifier.key, notifier.secret, notifier.service_id)
-    )
-    return (
-        queue.recipient_id,
-        queue.sender_id,
-        queue.recipient_key,
-        queue.secret,
-        queue.sender_key,
-        queue.mode and queue.mode.value.decode(),
-        queue.status.value,
-        *credentials,
-    )
+def _call(callback: Callable[[Any], None], argument: Any) -> None:
+    """One that fails must not cost the others theirs."""
+    try:
+        callback(argument)
+    except Exception:
+        logger.exception("continuing after a commit failed")
 
 
 def _queue(row: Row) -> Queue:
@@ -319,18 +271,3 @@ def _queue(row: Row) -> Queue:
         QueueStatus(status),
         Notifier(*credentials) if credentials[0] is not None else None,
     )
-
-
-def _service_row(service: Service) -> Row:
-    return (
-        service.service_id,
-        service.role.value.decode(),
-        service.fingerprint,
-        service.count,
-        service.ids_hash,
-    )
-
-
-def _message(row: Iterable[Any]) -> Message:
-    seq, recipient_id, msg_id, timestamp, notification, body = row
-    return Message(seq, recipient_id, msg_id, timestamp, bool(notification), body)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from ssl import SSLContext
 from typing import Any
 
@@ -49,6 +50,7 @@ from heliograph.wire.keys import Algorithm
 from heliograph.wire.requests import Failure, Reply, decode_replies
 from heliograph.wire.table import PING
 from heliograph.wire.transmissions import (
+    MAX_BATCH,
     authorized_bytes,
     encode_transmission,
     max_transmission_size,
@@ -265,9 +267,9 @@ class Client:
 
     def _flush(self) -> None:
         self._flushing = False
-        if self._outgoing and self._connection.is_writable:
-            outgoing, self._outgoing = self._outgoing, {}
-            self._connection.send(tuple(outgoing.values()))
+        while self._outgoing and self._connection.is_writable:
+            corr_ids = tuple(islice(self._outgoing, MAX_BATCH))
+            self._connection.send([self._outgoing.pop(corr_id) for corr_id in corr_ids])
 
     def _take(self, corr_id: bytes) -> _Pending | None:
         pending = self._pending.pop(corr_id, None)

@@ -73,6 +73,12 @@ class BlockConnection(asyncio.Protocol):
         return self.write_paused_at is None and not self.is_closing
 
     @property
+    def peer_address(self) -> str:
+        """For limits only: it must not be logged or stored."""
+        peer = self._transport and self._transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
+
+    @property
     def has_arrived(self) -> bool:
         """Whether all that was sent has reached the peer's machine, as far as this one can tell."""
         transport = self._transport

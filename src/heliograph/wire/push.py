@@ -7,10 +7,12 @@ from typing import assert_never
 
 from heliograph.wire.addresses import SMPQueueNtf, decode_queue, encode_queue
 from heliograph.wire.errors import ErrorCode, WireError
-from heliograph.wire.primitives import Reader, b64decode, b64encode, encode_short, i64
+from heliograph.wire.primitives import Reader, b64decode, b64encode, encode_short, i64, raw
+from heliograph.wire.tokens import PushProvider
 
 NMSG_META_SIZE = 128  # padded, before encryption
 PUSH_SIZE = 3072  # padded, before encryption
+FCM_PUSH_SIZE = 3008  # likewise: names and base64 values together may have 4096 bytes
 MAX_PUSH_MESSAGES = 6
 NONCE_SIZE = 24
 
@@ -109,6 +111,11 @@ class CheckMessagesPush:
 Push = VerificationPush | MessagePush | CheckMessagesPush
 
 
+def push_size(provider: PushProvider) -> int:
+    """What the plain text of a box is padded to; a device opens any size."""
+    return FCM_PUSH_SIZE if provider is PushProvider.FCM else PUSH_SIZE
+
+
 def notification_data(push: Push) -> dict[str, object]:
     """The part that every provider carries."""
     match push:
@@ -147,6 +154,35 @@ def decode_push(data: bytes) -> Push:
         case {"checkMessages": True}:
             return CheckMessagesPush()
     raise _bad("no notification data")
+
+
+def encode_push_binary(push: Push) -> bytes:
+    """Kind, nonce and box without base64: 4096 bytes of Web Push could not carry the JSON form."""
+    match push:
+        case VerificationPush():
+            return b"V" + _raw_nonce.encode(push.nonce) + push.box
+        case MessagePush():
+            return b"M" + _raw_nonce.encode(push.nonce) + push.box
+        case CheckMessagesPush():
+            return b"C"
+        case _:
+            assert_never(push)
+
+
+def decode_push_binary(data: bytes) -> Push:
+    """Bytes after the kind `C` are for later versions, and ignored."""
+    reader = Reader(data)
+    match reader.take(1):
+        case b"V":
+            return VerificationPush(_raw_nonce.decode(reader), reader.tail())
+        case b"M":
+            return MessagePush(_raw_nonce.decode(reader), reader.tail())
+        case b"C":
+            return CheckMessagesPush()
+    raise _bad("unknown kind")
+
+
+_raw_nonce = raw(NONCE_SIZE)
 
 
 def _bad(reason: str) -> WireError:

@@ -1,10 +1,10 @@
-"""Device tokens (APNs and Web Push) and the statuses of tokens and subscriptions."""
+"""Device tokens (APNs, Web Push and FCM) and the statuses of tokens and subscriptions."""
 
 import re
 from dataclasses import dataclass
 from enum import Enum
 
-from heliograph.wire.errors import ErrorCode, WireError
+from heliograph.wire.errors import ErrorCode, ErrorType, WireError
 from heliograph.wire.primitives import Codec, Reader, b64decode, b64encode, encode_short
 
 
@@ -16,10 +16,14 @@ class PushProvider(Enum):
     APNS_TEST = b"AT"
     APNS_NULL = b"AN"
     WEB_PUSH = b"WP"
+    FCM = b"FC"  # ours: the reference has no such provider
 
     @property
     def text(self) -> str:
-        return "webpush" if self is PushProvider.WEB_PUSH else self.name.lower()
+        return _OTHER_NAMES.get(self.name, self.name.lower())
+
+
+_OTHER_NAMES = {"WEB_PUSH": "webpush", "FCM": "firebase"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +51,25 @@ class WPDeviceToken:
         return f"https://{self.host}{f':{self.port}' if self.port else ''}{self.path}"
 
 
-DeviceToken = APNSDeviceToken | WPDeviceToken
+@dataclass(frozen=True, slots=True)
+class FcmDeviceToken:
+    """A registration token of Firebase Cloud Messaging."""
+
+    token: str
+
+    @property
+    def provider(self) -> PushProvider:
+        return PushProvider.FCM
+
+
+DeviceToken = APNSDeviceToken | WPDeviceToken | FcmDeviceToken
 
 WP_AUTH_SIZE = 16
 WP_KEY_SIZE = 65
 
 _HEX = re.compile(r"([0-9a-f]{2})*")
 _ENDPOINT = re.compile(r"https://([A-Za-z0-9._-]+)(?::([0-9]{1,5}))?(/[!-~]*)")
+_FCM_TOKEN = re.compile(r"[A-Za-z0-9_:.%~-]{1,255}")
 _SURROGATE = re.compile(r"[\ud800-\udfff]")  # JSON may have half a character
 _NULL_TOKEN = "test_ntf_token"  # noqa: S105 - the protocol's own name for the token that nobody has
 
@@ -61,6 +77,8 @@ _NULL_TOKEN = "test_ntf_token"  # noqa: S105 - the protocol's own name for the t
 def _encode_token(token: DeviceToken) -> bytes:
     if isinstance(token, APNSDeviceToken):
         return token.provider.value + encode_short(token.token)
+    if isinstance(token, FcmDeviceToken):
+        return PushProvider.FCM.value + encode_short(token.token.encode())
     texts = (token.host, token.port, token.path)
     return (
         PushProvider.WEB_PUSH.value
@@ -75,6 +93,8 @@ def _decode_token(reader: Reader) -> DeviceToken:
         provider = PushProvider(reader.take(2))
     except ValueError:
         raise reader.fail("unknown push provider") from None
+    if provider is PushProvider.FCM:
+        return _fcm_token(reader.short().decode("latin-1"), reader.error)
     if provider is not PushProvider.WEB_PUSH:
         return APNSDeviceToken(provider, reader.short())
     try:
@@ -85,6 +105,12 @@ def _decode_token(reader: Reader) -> DeviceToken:
     if not _valid_web_push(token):
         raise reader.fail("malformed Web Push token")
     return token
+
+
+def _fcm_token(text: str, error: ErrorType = ErrorCode.CMD_SYNTAX) -> FcmDeviceToken:
+    if _FCM_TOKEN.fullmatch(text) is None:
+        raise WireError(error, "malformed device token: not an FCM registration token")
+    return FcmDeviceToken(text)
 
 
 def _valid_web_push(token: WPDeviceToken) -> bool:
@@ -103,6 +129,8 @@ device_token = Codec[DeviceToken]("token", _encode_token, _decode_token)
 
 def encode_token_text(token: DeviceToken) -> str:
     """As people and store logs write it: `apns_prod 00ff`, `webpush https://host/path auth key`."""
+    if isinstance(token, FcmDeviceToken):
+        return f"{token.provider.text} {token.token}"
     if isinstance(token, APNSDeviceToken):
         return f"{token.provider.text} {token.token.decode('latin-1')}"
     return f"webpush {token.endpoint} {b64encode(token.auth)} {b64encode(token.p256dh)}"
@@ -112,6 +140,8 @@ def decode_token_text(text: str) -> DeviceToken:
     name, _, rest = text.partition(" ")
     if name == PushProvider.WEB_PUSH.text:
         return _decode_web_push_text(rest)
+    if name == PushProvider.FCM.text:
+        return _fcm_token(rest)
     provider = _provider(name)
     null = provider is PushProvider.APNS_NULL and rest == _NULL_TOKEN
     if not null and (" " not in text or _HEX.fullmatch(rest) is None):
@@ -132,7 +162,7 @@ def token_from_json(fields: object) -> APNSDeviceToken:
 
 def _provider(name: str) -> PushProvider:
     for provider in PushProvider:
-        if provider.text == name and provider is not PushProvider.WEB_PUSH:
+        if provider.text == name and provider.name.startswith("APNS"):
             return provider
     raise _bad("unknown push provider")
 

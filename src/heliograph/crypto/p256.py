@@ -1,0 +1,91 @@
+"""P-256 keys: what push providers sign (ES256) and agree on secrets (RFC 8291) with.
+
+A public key is its uncompressed point of 65 bytes, as Web Push carries it. Signatures are r and s
+of 32 bytes each, as JOSE has them, not DER. Pure: PEM is text in memory, never a file.
+"""
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import (
+    decode_dss_signature,
+    encode_dss_signature,
+)
+
+from heliograph.crypto.errors import CryptoError
+
+POINT_SIZE = 65
+SIGNATURE_SIZE = 64
+
+_CURVE = ec.SECP256R1()
+_SHA256 = ec.ECDSA(hashes.SHA256())
+
+
+class P256Key:
+    """A private key. Its text forms never show it."""
+
+    __slots__ = ("_key", "public")
+
+    def __init__(self, key: ec.EllipticCurvePrivateKey) -> None:
+        self._key = key
+        self.public = key.public_key().public_bytes(
+            serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint
+        )
+
+    @classmethod
+    def generate(cls) -> "P256Key":
+        return cls(ec.generate_private_key(_CURVE))
+
+    @classmethod
+    def from_secret(cls, secret: bytes) -> "P256Key":
+        """From the bare number, as RFCs and browsers write it."""
+        try:
+            return cls(ec.derive_private_key(int.from_bytes(secret), _CURVE))
+        except ValueError:
+            raise CryptoError("not a P-256 private key") from None
+
+    @classmethod
+    def from_pem(cls, pem: bytes) -> "P256Key":
+        """From PKCS#8 (Apple's .p8) or SEC 1 PEM, unencrypted."""
+        try:
+            key = serialization.load_pem_private_key(pem, None)
+        except (TypeError, ValueError, UnsupportedAlgorithm):
+            raise CryptoError("not an unencrypted PEM private key") from None
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != _CURVE.name:
+            raise CryptoError("not a P-256 private key")
+        return cls(key)
+
+    def to_pem(self) -> bytes:
+        return self._key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+
+    def sign(self, message: bytes) -> bytes:
+        r, s = decode_dss_signature(self._key.sign(message, _SHA256))
+        return r.to_bytes(32) + s.to_bytes(32)
+
+    def agree(self, public: bytes) -> bytes:
+        """The secret shared with the owner of a public key."""
+        return self._key.exchange(ec.ECDH(), _load_point(public))
+
+
+def verify(public: bytes, message: bytes, signature: bytes) -> bool:
+    if len(signature) != SIGNATURE_SIZE:
+        return False
+    r, s = int.from_bytes(signature[:32]), int.from_bytes(signature[32:])
+    try:
+        _load_point(public).verify(encode_dss_signature(r, s), message, _SHA256)
+    except InvalidSignature:
+        return False
+    return True
+
+
+def _load_point(public: bytes) -> ec.EllipticCurvePublicKey:
+    if len(public) != POINT_SIZE:
+        raise CryptoError("a P-256 public key is a point of 65 bytes")
+    try:
+        return ec.EllipticCurvePublicKey.from_encoded_point(_CURVE, public)
+    except ValueError:
+        raise CryptoError("the point is not on the curve P-256") from None

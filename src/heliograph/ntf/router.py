@@ -1,0 +1,314 @@
+"""The notification router: connections in, commands executed in order, pushes out."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from heliograph.db.database import Database
+from heliograph.db.errors import DatabaseError
+from heliograph.journal.events import Event, notification_id
+from heliograph.ntf.commands import Commands
+from heliograph.ntf.cron import Cron
+from heliograph.ntf.limits import ClientState, Limits
+from heliograph.ntf.outbox import Outbox, OutboxEvents, OutboxSettings
+from heliograph.ntf.records import DebtKind, Incoming, Owed, QueueKey, Token
+from heliograph.ntf.schema import MIGRATIONS
+from heliograph.ntf.stats import Stats
+from heliograph.ntf.store import Store
+from heliograph.ntf.subscriber import SmpSubscriber, SubscriberEvents, SubscriberSettings
+from heliograph.ntf.subscriptions import Server
+from heliograph.push.provider import Accepted, Outcome, Provider, RetryLater, TokenInvalid
+from heliograph.transport.handshake import ServiceRequest
+from heliograph.transport.server import Answer, ServerConnection
+from heliograph.wire import ntf
+from heliograph.wire.addresses import decode_address
+from heliograph.wire.errors import ErrorCode, TransportError
+from heliograph.wire.requests import Request
+from heliograph.wire.tokens import DeviceToken, PushProvider
+
+logger = logging.getLogger(__name__)
+
+Journal = Callable[[Event], None]
+
+DAY = 86_400
+MAX_RECEIVING = 50_000
+"""NMSG on their way to the store: beyond this, messaging routers are not read from."""
+
+
+@dataclass(frozen=True, slots=True)
+class NtfSettings:
+    """Times in seconds; `own_domains` are counted apart."""
+
+    limits: Limits = field(default_factory=Limits)
+    outbox: OutboxSettings = field(default_factory=OutboxSettings)
+    subscriber: SubscriberSettings = field(default_factory=SubscriberSettings)
+    debt_ttl: float = 3 * DAY
+    own_domains: tuple[str, ...] = ()
+
+
+class NtfRouter:
+    """A `heliograph.transport.server.Router`. Make one by `NtfRouter.start`."""
+
+    def __init__(
+        self,
+        database: Database,
+        providers: dict[PushProvider, Provider],
+        settings: NtfSettings,
+        journal: Journal,
+    ) -> None:
+        self.settings = settings
+        self.stats = Stats()
+        self.clients: set[ServerConnection] = set()
+        self.subscribers: dict[int, SmpSubscriber] = {}
+        self.store = Store(database, settings.debt_ttl)
+        self._database = database
+        self._journal = journal
+        events = OutboxEvents(self._attempted, self._settled, self._expired, self._changed)
+        self.outbox = Outbox(database, providers, events, settings.outbox)
+        self._cron = Cron(database, self.outbox, settings.debt_ttl)
+        self._commands = Commands(
+            self.store,
+            self.outbox,
+            self.stats,
+            settings.limits,
+            frozenset(providers),
+            self._subscribe,
+            self._note,
+        )
+        self._subscriber_events = SubscriberEvents(
+            self._received, self._smp_up, self._smp_down, self._repaired
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def start(
+        cls,
+        url: str,
+        providers: dict[PushProvider, Provider],
+        settings: NtfSettings | None = None,
+        journal: Journal | None = None,
+    ) -> "NtfRouter":
+        """Open the store at `url`, subscribe to all messaging routers, and pay what is owed."""
+        database = await Database.open(url, MIGRATIONS)
+        router = cls(database, providers, settings or NtfSettings(), journal or _no_journal)
+        await router.store.start()
+        router._run(router.outbox.run())
+        router._run(router._cron.run())
+        router._run(router._resubscribe())
+        return router
+
+    async def close(self) -> None:
+        """Stop; what is owed stays in the store."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(
+            *(subscriber.close() for subscriber in self.subscribers.values()),
+            return_exceptions=True,
+        )
+        await self.outbox.close()
+        await self._database.close()
+
+    # heliograph.transport.server.Router
+
+    def connected(self, connection: ServerConnection) -> None:
+        established = connection.established
+        private = None if established is None else established.session_private
+        connection.state = ClientState(private, connection.peer_address)
+        self.clients.add(connection)
+
+    def received(self, connection: ServerConnection, requests: list[Request]) -> None:
+        client: ClientState = connection.state
+        client.backlog += requests
+        if not client.busy:
+            if all(isinstance(request.command, ntf.PING) for request in requests):
+                client.backlog.clear()
+                pong = ntf.PONG()
+                connection.answer(
+                    [Answer(request.corr_id, request.entity_id, pong) for request in requests]
+                )
+                return
+            client.busy = True
+            self._run(self._serve(connection, client))
+
+    def service_requested(self, connection: ServerConnection, request: ServiceRequest) -> None:
+        connection.answer_service(TransportError.HANDSHAKE_BAD_SERVICE)
+
+    def disconnected(self, connection: ServerConnection) -> None:
+        self.clients.discard(connection)
+
+    def writable(self, connection: ServerConnection) -> None:
+        """Answers are all this router sends, and they wait for nobody."""
+
+    def may_disconnect(self, connection: ServerConnection) -> bool:
+        return True
+
+    # Commands.
+
+    async def _serve(self, connection: ServerConnection, client: ClientState) -> None:
+        while client.backlog:
+            requests, client.backlog = client.backlog, []
+            try:
+                answers = await self._commands.execute(client, requests)
+            except DatabaseError as exc:
+                logger.error("commands failed: %s", exc)
+                answers = [ntf.ERR(ErrorCode.INTERNAL)] * len(requests)
+            except Exception:
+                logger.exception("commands failed in an unexpected way")
+                answers = [ntf.ERR(ErrorCode.INTERNAL)] * len(requests)
+            connection.answer(
+                [
+                    Answer(request.corr_id, request.entity_id, answer)
+                    for request, answer in zip(requests, answers, strict=True)
+                ]
+            )
+        client.busy = False
+
+    # Messaging routers.
+
+    async def _resubscribe(self) -> None:
+        """All routers at once; each pages its queues by itself."""
+        while True:
+            try:
+                servers = await self.store.servers()
+                break
+            except DatabaseError as exc:
+                logger.error("messaging routers cannot be read, trying again: %s", exc)
+                await asyncio.sleep(1.0)
+        for server in servers:
+            self._subscriber(server)
+
+    def _subscriber(self, server: Server) -> SmpSubscriber:
+        subscriber = self.subscribers.get(server.server_id)
+        if subscriber is None:
+            subscriber = self.subscribers[server.server_id] = SmpSubscriber(
+                server,
+                decode_address(server.address),
+                self.store,
+                self._subscriber_events,
+                self.settings.subscriber,
+            )
+            self._run(subscriber.run())
+        return subscriber
+
+    def _subscribe(self, server: Server, queue: QueueKey) -> None:
+        self._subscriber(server).add(queue)
+
+    def _received(self, server_id: int, incoming: list[Incoming]) -> None:
+        self._run(self._store_incoming(server_id, incoming))
+
+    async def _store_incoming(self, server_id: int, incoming: list[Incoming]) -> None:
+        """Retried until stored: the messaging router does not send it again."""
+        delay = 0.1
+        while True:
+            try:
+                stored = await self.store.receive(server_id, incoming)
+                break
+            except DatabaseError as exc:
+                logger.error("%d notifications cannot be stored yet: %s", len(incoming), exc)
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, 10.0)
+        counters, now = self.stats.counters, time.time()
+        known = len(incoming) - stored.unknown
+        counters.ntf_received += known
+        counters.ntf_received_auth += stored.unknown
+        self._count_own(server_id, known, stored.unknown)
+        self.stats.active_subs.add({item.notifier_id for item in incoming}, now)
+        self.stats.active_tokens.add({owed.token_id for owed in stored.owed}, now)
+        for item in incoming:
+            self._journal(Event("nmsg_received", item.at, notification_id(item.nonce)))
+        self.outbox.offer(stored.owed)
+
+    def _count_own(self, server_id: int, known: int, unknown: int) -> None:
+        host = self.own_host(server_id)
+        if host is not None:
+            counters = self.stats.counters
+            counters.received_own[host] = counters.received_own.get(host, 0) + known
+            if unknown:
+                auth = counters.received_auth_own
+                auth[host] = auth.get(host, 0) + unknown
+
+    def own_host(self, server_id: int) -> str | None:
+        """The host of a messaging router of our own; others are nobody's business."""
+        subscriber = self.subscribers.get(server_id)
+        if subscriber is None:
+            return None
+        host = subscriber.address.hosts[0].text
+        own = any(
+            host == domain or host.endswith(f".{domain}") for domain in self.settings.own_domains
+        )
+        return host if own else None
+
+    def _smp_up(self, server_id: int) -> None:
+        self._journal(Event("smp_connected", time.time(), detail={"server": server_id}))
+
+    def _smp_down(self, server_id: int) -> None:
+        self._journal(Event("smp_disconnected", time.time(), detail={"server": server_id}))
+
+    def _repaired(self, server_id: int) -> None:
+        self.stats.counters.drift_repaired += 1
+        self._journal(Event("smp_drift", time.time(), detail={"server": server_id}))
+
+    # Pushes.
+
+    def _attempted(self, owed: Owed) -> None:
+        if owed.attempts:
+            self.stats.counters.ntf_retried += 1
+
+    def _settled(self, owed: Owed, outcome: Outcome) -> None:
+        provider = owed.device.provider
+        accepted = isinstance(outcome, Accepted)
+        if isinstance(outcome, TokenInvalid | RetryLater):
+            reason = outcome.reason
+            self.stats.failed(reason if isinstance(reason, str) else reason.value)
+        if provider is not PushProvider.APNS_NULL:
+            self._count_push(owed, outcome, accepted)
+        kind = "push_accepted" if accepted else "push_failed"
+        for notice in owed.notices:
+            self._journal(Event(kind, time.time(), notification_id(notice.nonce)))
+
+    def _count_push(self, owed: Owed, outcome: Outcome, accepted: bool) -> None:
+        counters = self.stats.counters
+        match owed.kind:
+            case DebtKind.VERIFICATION:
+                if accepted:
+                    counters.ntf_vrf_delivered += 1
+                elif isinstance(outcome, TokenInvalid):
+                    counters.ntf_vrf_invalid_tkn += 1
+                else:
+                    counters.ntf_vrf_failed += 1
+            case DebtKind.CHECK:
+                if accepted:
+                    counters.ntf_cron_delivered += 1
+                else:
+                    counters.ntf_cron_failed += 1
+            case DebtKind.MESSAGE:
+                if accepted:
+                    counters.ntf_delivered += 1
+                    self.stats.push_latency.observe(time.time() - owed.since)
+                else:
+                    counters.ntf_failed += 1
+
+    def _expired(self, count: int) -> None:
+        self.stats.counters.ntf_expired += count
+        logger.warning("%d pushes were not delivered in time and are given up", count)
+
+    def _changed(self, changed: list[Token]) -> None:
+        self.store.refresh(changed)
+        for token in changed:
+            if token.status.is_invalid:
+                self._note("token_invalid", token.token_id, token.device)
+
+    def _note(self, kind: str, token_id: bytes, device: DeviceToken) -> None:
+        self._journal(Event(kind, time.time(), detail={"provider": device.provider.text}))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _no_journal(_: Event) -> None:
+    return None

@@ -1,0 +1,180 @@
+"""Apple's push notification service, over HTTP/2 with a provider token.
+
+https://developer.apple.com/documentation/usernotifications/sending-notification-requests-to-apns
+"""
+
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from heliograph.crypto.jwt import sign_jwt
+from heliograph.crypto.p256 import P256Key
+from heliograph.push.http import Answer, Connections, HttpSettings, NoAnswer, word
+from heliograph.push.ids import short_id
+from heliograph.push.provider import (
+    Accepted,
+    Delivery,
+    Outcome,
+    Refused,
+    RetryLater,
+    TokenInvalid,
+)
+from heliograph.wire.push import MessagePush, encode_apns
+from heliograph.wire.tokens import APNSDeviceToken, InvalidReason, PushProvider
+
+PRODUCTION_URL = "https://api.push.apple.com"
+SANDBOX_URL = "https://api.sandbox.push.apple.com"
+
+JWT_LIFETIME = 30 * 60.0
+JWT_MIN_INTERVAL = 20 * 60.0
+"""Apple answers TooManyProviderTokenUpdates to those who renew more often."""
+
+COLLAPSE_ID_SIZE = 64
+
+_TOKEN = re.compile(rb"[0-9a-fA-F]{2,200}")  # it becomes a part of the path
+
+_INVALID = {
+    (400, "BadDeviceToken"): InvalidReason.BAD,
+    (400, "DeviceTokenNotForTopic"): InvalidReason.TOPIC,
+    (410, "ExpiredToken"): InvalidReason.EXPIRED,
+    (410, "Unregistered"): InvalidReason.UNREGISTERED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ApnsConfig:
+    key: bytes = field(repr=False)
+    """The .p8 file that Apple gave."""
+
+    key_id: str
+    team_id: str
+    topic: str
+    url: str = PRODUCTION_URL
+    sandbox_url: str = SANDBOX_URL
+    test_url: str | None = None
+    http: HttpSettings = field(default_factory=HttpSettings)
+
+
+class ApnsProvider:
+    """For AP, AD and AT tokens, each with its own host."""
+
+    def __init__(self, config: ApnsConfig, clock: Callable[[], float] = time.time) -> None:
+        self._config = config
+        self._authorization = _Authorization(config, clock)
+        urls = {
+            PushProvider.APNS_PROD: config.url,
+            PushProvider.APNS_DEV: config.sandbox_url,
+            PushProvider.APNS_TEST: config.test_url,
+        }
+        self._urls = {kind: url.rstrip("/") for kind, url in urls.items() if url}
+        self._connections: dict[PushProvider, Connections] = {}
+        self._closed = False
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        device = delivery.device
+        if not isinstance(device, APNSDeviceToken) or device.provider not in self._urls:
+            return Refused("NoSuchProvider")
+        if _TOKEN.fullmatch(device.token) is None:
+            return TokenInvalid(InvalidReason.BAD)
+        if self._closed:
+            return RetryLater(None, "Closed")
+        url = f"{self._urls[device.provider]}/3/device/{device.token.decode()}"
+        connections = self._connections_to(device.provider)
+        headers = self._headers(delivery)
+        body = encode_apns(delivery.push)
+        try:
+            answer = await connections.post(url, headers, body)
+            reason = _reason(answer)
+            if reason == "ExpiredProviderToken" and self._authorization.renew(headers):
+                answer = await connections.post(url, headers, body)
+                reason = _reason(answer)
+        except NoAnswer as exc:
+            return RetryLater(None, exc.reason, connection=True)
+        return _outcome(answer, reason)
+
+    async def refresh(self) -> None:
+        for connections in self._connections.values():
+            connections.refresh()
+
+    async def close(self) -> None:
+        self._closed = True
+        for connections in self._connections.values():
+            connections.close()
+
+    def _connections_to(self, kind: PushProvider) -> Connections:
+        connections = self._connections.get(kind)
+        if connections is None:
+            connections = self._connections[kind] = Connections(self._config.http)
+        return connections
+
+    def _headers(self, delivery: Delivery) -> dict[str, str]:
+        alert = isinstance(delivery.push, MessagePush)
+        headers = {
+            "authorization": self._authorization.current(),
+            "apns-topic": self._config.topic,
+            "apns-push-type": "alert" if alert else "background",
+            "apns-priority": "10" if alert else "5",
+            "apns-expiration": str(delivery.expires_at),
+        }
+        if delivery.collapse_id is not None:
+            headers["apns-collapse-id"] = short_id(delivery.collapse_id, COLLAPSE_ID_SIZE)
+        return headers
+
+
+class _Authorization:
+    """The provider token, the same for all requests of half an hour."""
+
+    def __init__(self, config: ApnsConfig, clock: Callable[[], float]) -> None:
+        self._key = P256Key.from_pem(config.key)
+        self._key_id = config.key_id
+        self._team_id = config.team_id
+        self._clock = clock
+        self._header = ""
+        self._issued_at = 0.0
+        self._forced_at: float | None = None
+
+    def current(self) -> str:
+        now = self._clock()
+        # Also when the clock was set back: a token from the future is not valid.
+        if not self._header or not 0 <= now - self._issued_at < JWT_LIFETIME:
+            self._issue(now)
+        return self._header
+
+    def renew(self, headers: dict[str, str]) -> bool:
+        """Replace an expired token in the headers of a request; False if that is no use."""
+        if headers["authorization"] == self._header:
+            now = self._clock()
+            if self._forced_at is not None and 0 <= now - self._forced_at < JWT_MIN_INTERVAL:
+                return False
+            self._forced_at = now
+            self._issue(now)
+        headers["authorization"] = self._header
+        return True
+
+    def _issue(self, now: float) -> None:
+        claims = {"iss": self._team_id, "iat": int(now)}
+        self._header = f"bearer {sign_jwt(self._key, claims, kid=self._key_id)}"
+        self._issued_at = now
+
+
+def _reason(answer: Answer) -> str | None:
+    if answer.status == 200:
+        return None
+    try:
+        body = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        body = None
+    return word(body.get("reason") if isinstance(body, dict) else None, answer.status)
+
+
+def _outcome(answer: Answer, reason: str | None) -> Outcome:
+    if reason is None:
+        return Accepted(answer.header("apns-id"))
+    invalid = _INVALID.get((answer.status, reason))
+    if invalid is not None:
+        return TokenInvalid(invalid)
+    if answer.status in (410, 429) or answer.status >= 500:
+        return RetryLater(answer.retry_after, reason)
+    return Refused(reason)

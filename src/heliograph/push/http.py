@@ -1,0 +1,200 @@
+"""HTTP connections to a provider: one request, one answer, or the reason why there was none.
+
+Texts of wreq's exceptions contain the URL, and with it the device token: they end here.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from email.utils import parsedate_to_datetime
+from ipaddress import IPv4Address, IPv6Address
+
+import wreq
+from wreq import exceptions
+from wreq.redirect import Policy
+
+MAX_ANSWER = 4096
+MAX_TRIES = 3
+MAX_RETRY_AFTER = 24 * 3600.0
+REFRESH_INTERVAL = 1.0
+IDLE_TIMEOUT = 3600.0
+PING_INTERVAL = 60.0
+PING_TIMEOUT = 15.0
+
+# The server says that it has not looked at the request, or the request never left.
+_NOT_PROCESSED = re.compile(
+    r"kind: GoAway\(.*, NO_ERROR, Remote\)|REFUSED_STREAM, Remote|kind: Canceled"
+)
+_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+_FAILURES: tuple[tuple[type[Exception], str], ...] = (
+    (exceptions.TimeoutError, "Timeout"),
+    (exceptions.ConnectionError, "ConnectFailed"),
+    (exceptions.TlsError, "TlsFailed"),
+    (exceptions.ConnectionResetError, "ConnectionReset"),
+    (Exception, "ConnectionLost"),
+)
+
+
+class NoAnswer(Exception):
+    """The request got no answer; whether it was served is unknown. `reason` is one word."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a provider said. Only the start of a long body is kept."""
+
+    status: int
+    body: bytes
+    _headers: wreq.HeaderMap = field(repr=False)
+
+    def header(self, name: str) -> str | None:
+        value = self._headers.get(name)
+        return None if value is None else str(value, "latin-1")
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds, from either form of the header."""
+        value = self.header("retry-after")
+        if value is None:
+            return None
+        if value.isascii() and value.isdigit():
+            return min(float(value), MAX_RETRY_AFTER)
+        try:
+            delay = parsedate_to_datetime(value).timestamp() - time.time()
+        except ValueError:
+            return None
+        return min(max(delay, 0.0), MAX_RETRY_AFTER)
+
+
+def word(text: object, status: int) -> str:
+    """A reason that may be logged: the provider's own if it is one word, else the status."""
+    if isinstance(text, str) and _WORD.fullmatch(text):
+        return text
+    return f"HTTP-{status}"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    connections: int = 2
+    timeout: float = 30.0
+    connect_timeout: float = 10.0
+    ca: bytes | None = None
+    """PEM certificates to trust instead of the public ones."""
+
+    http2_only: bool = True
+
+
+@dataclass(eq=False, slots=True)
+class _Slot:
+    """One HTTP/2 connection: a wreq client has at most one to a host."""
+
+    client: wreq.Client
+    created_at: float
+    active: int = 0
+    failed: bool = False
+
+
+class Connections:
+    """Several connections to one host; each request goes where the fewest are under way."""
+
+    def __init__(
+        self,
+        settings: HttpSettings,
+        pin: tuple[str, Sequence[IPv4Address | IPv6Address]] | None = None,
+    ) -> None:
+        """``pin`` is a host name and the only addresses that it may stand for."""
+        self._settings = settings
+        self._pin = pin
+        self._roots = True if settings.ca is None else wreq.CertStore.from_pem_stack(settings.ca)
+        self._slots = [self._slot() for _ in range(settings.connections)]
+        self._closed = False
+
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Raises `NoAnswer`, and nothing else but `asyncio.CancelledError`.
+
+        What a server leaves unprocessed when it says GOAWAY goes to a new connection by itself.
+        """
+        for _ in range(MAX_TRIES):
+            slot = min(self._slots, key=lambda slot: slot.active)
+            slot.active += 1
+            try:
+                async with slot.client.post(url, headers=headers, body=body) as response:
+                    status = response.status.as_int()
+                    content = b"" if status == 200 else await _start_of_body(response)
+                    return Answer(status, content, response.headers)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if self._closed and task is not None and not task.cancelling():
+                    raise NoAnswer("Closed") from None
+                raise
+            except Exception as exc:
+                failure = exc
+                if _NOT_PROCESSED.search(str(exc)) is None:
+                    slot.failed = True
+                    break
+            finally:
+                slot.active -= 1
+        raise NoAnswer(next(name for kind, name in _FAILURES if isinstance(failure, kind)))
+
+    def refresh(self) -> None:
+        """Replace the connections, but not again those that are new and did not fail.
+
+        When one connection breaks, all that was under way on it comes here at once.
+        """
+        now = time.monotonic()
+        for index, slot in enumerate(self._slots):
+            if slot.failed or now - slot.created_at >= REFRESH_INTERVAL:
+                self._slots[index] = self._slot()
+
+    def close(self) -> None:
+        self._closed = True
+        for slot in self._slots:
+            slot.client.close()
+
+    def _slot(self) -> _Slot:
+        settings = self._settings
+        dns = wreq.DnsOptions(system_dns=True)
+        if self._pin is not None:
+            dns.add_resolve(*self._pin)
+        client = wreq.Client(
+            http2_only=settings.http2_only,
+            https_only=True,
+            tls_verify=self._roots,
+            dns_options=dns,
+            no_proxy=True,
+            redirect=Policy.none(),
+            timeout=timedelta(seconds=settings.timeout),
+            connect_timeout=timedelta(seconds=settings.connect_timeout),
+            pool_idle_timeout=timedelta(seconds=IDLE_TIMEOUT),
+            http2_options=wreq.Http2Options(
+                # APNs allows one stream until it has seen a token; its SETTINGS say the rest.
+                initial_max_send_streams=1,
+                keep_alive_interval=timedelta(seconds=PING_INTERVAL),
+                keep_alive_timeout=timedelta(seconds=PING_TIMEOUT),
+                keep_alive_while_idle=True,
+            ),
+            gzip=False,
+            brotli=False,
+            deflate=False,
+            zstd=False,
+        )
+        return _Slot(client, time.monotonic())
+
+
+async def _start_of_body(response: wreq.Response) -> bytes:
+    content = bytearray()
+    async with response.stream() as stream:
+        async for chunk in stream:
+            if isinstance(chunk, memoryview):
+                content += chunk
+            if len(content) >= MAX_ANSWER:
+                break
+    return bytes(content[:MAX_ANSWER])

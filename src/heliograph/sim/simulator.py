@@ -1,0 +1,138 @@
+"""A simulated push provider: an HTTP/2 server, its script, its record and its control endpoint.
+
+`Service` is what makes one provider different from another; see `apns`, `fcm` and `webpush`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from heliograph.sim.authority import Authority
+from heliograph.sim.control import Control
+from heliograph.sim.http2 import Act, Http2Server, HttpRequest, Reply
+from heliograph.sim.record import Record
+from heliograph.sim.script import Rule, Script
+
+RECORD_FILE = "requests.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A request that is right in every way."""
+
+    token: str
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A request that the provider would not take, and its words for it."""
+
+    status: int
+    reason: str
+    token: str = ""
+
+
+class Service(Protocol):
+    """One provider: what it checks and how it words its answers."""
+
+    def set_url(self, url: str, directory: Path) -> None:
+        """Told once, before the first request; files for clients go to the directory."""
+
+    def check(self, request: HttpRequest) -> Push | Wrong | Reply:
+        """A `Reply` is for what is no push at all, such as a request for an access token."""
+
+    def accept(self) -> Reply: ...
+
+    def reject(self, status: int, reason: str | None) -> Reply:
+        """Without a reason, the usual one for the status."""
+
+
+class Simulator:
+    def __init__(self, service: Service, directory: Path, *, record: bool = True) -> None:
+        self.service = service
+        self.authority = Authority(directory)
+        self.record = Record(directory / RECORD_FILE if record else None)
+        self.script = Script()
+        self.url = ""
+        self.control_url = ""
+        self._directory = directory
+        self._names = ("127.0.0.1", "::1", "localhost")
+        self.server = Http2Server(self._handle, self.authority.server_context(*self._names))
+        self._control = Control(self)
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0, control_port: int = 0) -> None:
+        """Listen; the control endpoint is on the loopback always."""
+        if host not in self._names:
+            context = self.authority.server_context(host, *self._names)
+            self.server = Http2Server(self._handle, context)
+        port = await self.server.start(host, port)
+        self.url = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+        self.service.set_url(self.url, self._directory)
+        self.control_url = await self._control.start(control_port)
+
+    async def close(self) -> None:
+        await self._control.close()
+        await self.server.close()
+        self.record.close()
+
+    def set_script(self, script: Script) -> None:
+        self.script = script
+        if self.server.max_streams != script.max_streams:
+            self.server.max_streams = script.max_streams
+
+    def stats(self) -> Mapping[str, int]:
+        return {
+            "accepted": self.record.accepted,
+            "rejected": self.record.rejected,
+            "connections": self.server.accepted,
+            "open_connections": len(self.server.connections),
+            "most_streams": self.server.most_streams,
+            "goaways": self.server.goaways,
+            "violations": self.server.violations,
+        }
+
+    def _handle(self, request: HttpRequest) -> Reply:
+        checked = self.service.check(request)
+        match checked:
+            case Reply():
+                return checked
+            case Wrong():
+                body = request.body.decode("utf-8", "replace")
+                self._add(request, checked.token, body, checked.status, checked.reason)
+                return self.service.reject(checked.status, checked.reason)
+        rule = self.script.decide(checked.token)
+        reply = self._reply(rule)
+        answered = reply.act in (Act.ANSWER, Act.GOAWAY) and reply.status is not None
+        reason = rule.reason if rule.status is not None or answered else rule.act.value
+        self._add(request, checked.token, checked.body, reply.status if answered else None, reason)
+        return reply
+
+    def _reply(self, rule: Rule) -> Reply:
+        if rule.act is Act.GOAWAY and rule.status is None:
+            return Reply(None, act=rule.act, delay=rule.delay)
+        accepted = rule.status is None or rule.status < 300
+        reply = self.service.accept() if accepted else self._rejection(rule)
+        return Reply(reply.status, reply.headers, reply.body, rule.act, rule.delay)
+
+    def _rejection(self, rule: Rule) -> Reply:
+        reply = self.service.reject(rule.status or 500, rule.reason)
+        if rule.retry_after is None:
+            return reply
+        headers = {**reply.headers, "retry-after": f"{rule.retry_after:g}"}
+        return Reply(reply.status, headers, reply.body)
+
+    def _add(
+        self, request: HttpRequest, token: str, body: str, status: int | None, reason: str | None
+    ) -> None:
+        self.record.add(
+            time=request.received_at,
+            connection=request.connection,
+            token=token,
+            accepted=status is not None and status < 300,
+            status=status,
+            reason=reason,
+            headers=request.headers,
+            body=body,
+        )

