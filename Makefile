@@ -65,7 +65,7 @@ COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-vers
 
 lock: install ## Regenerate the lock files from pyproject.toml
 	$(COMPILE) --output-file requirements/runtime.lock
-	$(COMPILE) --group dev --constraint requirements/runtime.lock --output-file requirements/dev.lock
+	$(COMPILE) --group dev --all-extras --constraint requirements/runtime.lock --output-file requirements/dev.lock
 
 clean: ## Remove .venv, caches and build output
 	rm -rf $(VENV) build dist .coverage .coverage.* htmlcov

@@ -130,6 +130,11 @@ class World:
         self.peers.append(peer)
         return peer
 
+    async def arrived(self) -> None:
+        """Until the router knows that what it sent has arrived, and would not repeat it."""
+        await until(lambda: not self.router._delivery._unconfirmed)
+        await self.router.store.drained()
+
     async def notifications(self) -> int:
         """How many are in the store."""
         return (await self.router.store.counts())[3]

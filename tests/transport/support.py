@@ -8,13 +8,15 @@ import contextlib
 import functools
 import gc
 import os
+import select
 import socket
 import ssl
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -41,6 +43,8 @@ NOW = time.time()
 TIMEOUT = 20.0
 SERVICE_ID = b"s" * 24
 ENTITY_ID = b"e" * 24
+
+_T = TypeVar("_T")
 
 Run = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -248,13 +252,17 @@ def ping(corr_id: bytes = b"1" * 24) -> bytes:
 
 @dataclass
 class RawPeer:
-    """A client made of a blocking ssl socket, with a thread for each call."""
+    """A client made of an ssl socket, with a thread for each call.
+
+    OpenSSL does not allow two threads at a time, so each waits without the lock.
+    """
 
     sock: ssl.SSLSocket
     protocol: Protocol
     version: int = 0
     cipher: BlockCipher | None = None
     unread: bytearray = field(default_factory=bytearray)
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     async def connect(
@@ -281,7 +289,9 @@ class RawPeer:
                     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
                 sock.connect(("127.0.0.1", port))
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                return context.wrap_socket(sock)
+                wrapped = context.wrap_socket(sock)
+                wrapped.setblocking(False)
+                return wrapped
             except BaseException:
                 sock.close()
                 raise
@@ -299,14 +309,33 @@ class RawPeer:
         return self.sock.get_channel_binding("tls-unique") or b""
 
     async def send(self, data: bytes) -> None:
-        await asyncio.to_thread(self.sock.sendall, data)
+        await asyncio.to_thread(self.send_all, data)
+
+    def send_all(self, data: bytes, size: int = 16384) -> None:
+        for start in range(0, len(data), size):
+            piece = data[start : start + size]
+            while piece:
+                piece = piece[self._attempt(self.sock.send, piece) :]
+
+    def _attempt(self, call: Callable[[Any], _T], argument: Any) -> _T:
+        while True:
+            reads, writes = [self.sock], list[ssl.SSLSocket]()
+            try:
+                with self.lock:
+                    return call(argument)
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLWantWriteError:
+                reads, writes = writes, reads
+            if not any(select.select(reads, writes, [], TIMEOUT)):
+                raise TimeoutError
 
     async def receive(self, size: int) -> bytes:
         return await asyncio.to_thread(self._receive, size)
 
     def _receive(self, size: int) -> bytes:
         while len(self.unread) < size:
-            data = self.sock.recv(65536)
+            data = self._attempt(self.sock.recv, 65536)
             if not data:
                 raise EOFError(bytes(self.unread))
             self.unread += data

@@ -513,18 +513,16 @@ def test_disconnect_after_missed_pings(run: Run) -> None:
 
 
 def test_sign_of_life_forgives_missed_pings(run: Run) -> None:
-    class Mute(SampleRouter):
-        """Answers no ping, but says something later."""
-
-        def received(self, connection: ServerConnection, requests: list[Request]) -> None:
-            self.requests += requests
-            push = [Answer(b"", b"e", smp.END())]
-            asyncio.get_running_loop().call_later(0.04, connection.push, push)
-
     async def main() -> None:
-        config = ClientConfig(ping_interval=0.03, request_timeout=0.03, ping_failures=2)
-        async with serving(SMP, Mute()) as server, server.client(config) as client:
-            await until(lambda: pings(server.router) >= 6)
+        router = SlowRouter()  # answers no ping
+        config = ClientConfig(ping_interval=0.05, request_timeout=0.05, ping_failures=100)
+        async with serving(SMP, router) as server, server.client(config) as client:
+            connection = await connection_of(server)
+            for _ in range(3):
+                await until(lambda: client._missed_pings >= 2)
+                while client._missed_pings:
+                    connection.push([Answer(b"", b"e", smp.END())])
+                    await asyncio.sleep(0.01)
             assert client.is_connected
 
     run(main())

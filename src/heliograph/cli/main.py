@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from heliograph import __version__
-from heliograph.cli import demo, smp, wire
+from heliograph.cli import demo, sim, smp, wire
 
-PARTS = (smp, wire, demo)
+PARTS = (smp, sim, wire, demo)
 """Modules with `add(subparsers)`, in the order that `--help` lists them."""
 
 

@@ -33,6 +33,8 @@ class Cron:
                 self._outbox.offer(await self.wake_due(time.time()))
             except DatabaseError as exc:
                 logger.error("periodic wake-ups cannot be read, trying again: %s", exc)
+            except Exception:
+                logger.exception("periodic wake-ups failed, trying again")
             await asyncio.sleep(TICK)
 
     async def wake_due(self, now: float) -> list[Owed]:
@@ -48,21 +50,18 @@ class Cron:
                 return []
             limit = max(int(count * TICK / SPREAD), LEAST_PAGE)
             rows = tx.query(
-                "SELECT token_id, cron_minutes FROM tokens WHERE cron_due_at <= ? AND status = ?"
+                "SELECT token_id, cron_minutes, device FROM tokens"
+                " WHERE cron_due_at <= ? AND status = ?"
                 " ORDER BY cron_due_at LIMIT ?",
                 (at, TokenStatus.ACTIVE.value, limit),
             )
-            for token_id, minutes in rows:
-                tokens.owe(tx, token_id, DebtKind.CHECK, at, at + self._debt_ttl)
-                # A little off each time, so that tokens that began together drift apart.
-                wobble = 0.95 + 0.1 * random.random()  # noqa: S311
+            expires_at, kind = at + self._debt_ttl, DebtKind.CHECK
+            for token_id, minutes, device in rows:
+                provider = device.partition(" ")[0]
+                tx.execute(tokens.OWE, tokens.owed_row(token_id, kind, provider, 0, at, expires_at))
+                # A little later each time, so that tokens that began together drift apart.
+                wobble = 1.0 + 0.1 * random.random()  # noqa: S311
                 tokens.set_cron(tx, token_id, minutes, at + int(minutes * 60_000 * wobble))
-            ids = {token_id for token_id, _ in rows}
-            return [
-                owed
-                for token_id in ids
-                for owed in debts.owed_to(tx, token_id)
-                if owed.kind is DebtKind.CHECK
-            ]
+            return debts.due_to(tx, [row[0] for row in rows], at, kind)
 
         return await self._database.write(wake)

@@ -13,7 +13,7 @@ from heliograph.ntf import tokens
 from heliograph.ntf.lifecycle import Rejected, Simple
 from heliograph.ntf.records import DebtKind, Incoming, Notice, Owed, Token
 from heliograph.wire.push import MAX_PUSH_MESSAGES
-from heliograph.wire.tokens import InvalidReason, TokenStatus, decode_token_text
+from heliograph.wire.tokens import DeviceToken, InvalidReason, TokenStatus, decode_token_text
 
 _UPSERT_NOTIFICATION = (
     "INSERT INTO last_notifications (token_id, subscription_id, seq, timestamp, nonce, meta)"
@@ -25,15 +25,20 @@ _DEBT = (
     "SELECT d.token_id, d.kind, t.device, t.dh_secret, t.code, d.seq, d.since, d.attempts,"
     " d.expires_at FROM debts d JOIN tokens t ON t.token_id = d.token_id"
 )
+_MESSAGE = DebtKind.MESSAGE.value
+_ACTIVE = TokenStatus.ACTIVE.value
+_PAYABLE = f"(d.kind <> '{_MESSAGE}' OR t.status = '{_ACTIVE}')"
+_KEPT_FOR = frozenset(
+    status.value for status in (TokenStatus.REGISTERED, TokenStatus.CONFIRMED, TokenStatus.ACTIVE)
+)
+"""Statuses of tokens that may be verified: what comes before that is owed after it."""
 
 
 class Stored(NamedTuple):
-    """What became of a batch of NMSG: pushes owed, and how many were for nobody or for later."""
+    """What became of a batch of NMSG: pushes to make now, and how many were for nobody."""
 
     owed: list[Owed]
     unknown: int
-    inactive: int
-    token_ids: set[bytes]
 
 
 def receive(
@@ -44,66 +49,62 @@ def receive(
     now: int,
     expires_at: int,
 ) -> Stored:
-    """Keep the last notification of each subscription, and owe a push to each active token."""
+    """Keep the last notification of each subscription, and owe a push to each token."""
     rows = tx.query_in(
-        "SELECT s.notifier_id, s.subscription_id, s.token_id, t.status FROM subscriptions s"
-        " JOIN tokens t ON t.token_id = s.token_id WHERE s.notifier_id IN {in} AND s.server_id = ?",
+        "SELECT s.notifier_id, s.subscription_id, s.token_id, t.status, t.device"
+        " FROM subscriptions s JOIN tokens t ON t.token_id = s.token_id"
+        " WHERE s.notifier_id IN {in} AND s.server_id = ?",
         list({item.notifier_id for item in incoming}),
         server_id,
     )
-    known = {notifier_id: rest for notifier_id, *rest in rows}
-    latest: dict[bytes, tuple[object, ...]] = {}
+    known = {notifier_id: rest for notifier_id, *rest, status, _ in rows if status in _KEPT_FOR}
+    providers = {token_id: device.partition(" ")[0] for *_, token_id, _, device in rows}
+    latest: dict[bytes, Row] = {}
     newest: dict[bytes, int] = {}
-    unknown = inactive = 0
+    unknown = 0
     for seq, item in enumerate(incoming, first_seq):
         found = known.get(item.notifier_id)
         if found is None:
             unknown += 1
             continue
-        subscription_id, token_id, status = found
-        timestamp = int(item.at)
-        latest.pop(subscription_id, None)
+        subscription_id, token_id = found
         latest[subscription_id] = (
             token_id,
             subscription_id,
             seq,
-            timestamp,
+            int(item.at),
             item.nonce,
             item.meta,
         )
-        if status == TokenStatus.ACTIVE.value:
-            newest[token_id] = seq
-        else:
-            inactive += 1
+        newest[token_id] = seq
     tx.many(_UPSERT_NOTIFICATION, sorted(latest.values()))
-    kind = DebtKind.MESSAGE.value
+    kind = DebtKind.MESSAGE
     tx.many(
         tokens.OWE,
         [
-            (token_id, kind, seq, now, 0, now, expires_at)
+            tokens.owed_row(token_id, kind, providers[token_id], seq, now, expires_at)
             for token_id, seq in sorted(newest.items())
         ],
     )
-    token_ids = {row[2] for row in rows}
-    return Stored(message_debts(tx, list(newest), now), unknown, inactive, token_ids)
+    return Stored(due_to(tx, list(newest), now, kind), unknown)
 
 
-def message_debts(tx: Transaction, token_ids: list[bytes], now: int) -> list[Owed]:
+def due_to(
+    tx: Transaction, token_ids: list[bytes], now: int, kind: DebtKind | None = None
+) -> list[Owed]:
     """What these tokens are owed and may be tried now."""
     rows = tx.query_in(
-        f"{_DEBT} WHERE d.token_id IN {{in}} AND d.kind = ? AND d.next_at <= ?",
-        token_ids,
-        DebtKind.MESSAGE.value,
-        now,
+        f"{_DEBT} WHERE d.token_id IN {{in}} AND d.next_at <= ? AND {_PAYABLE}", token_ids, now
     )
-    return _with_notices(tx, rows)
+    return _with_notices(tx, [row for row in rows if kind is None or row[1] == kind.value])
 
 
-def due(tx: Transaction, now: int, limit: int) -> list[Owed]:
+def due(tx: Transaction, provider: str, now: int, limit: int) -> list[Owed]:
     """A page of what may be tried now, longest due first. What has expired is not in it."""
     rows = tx.query(
-        f"{_DEBT} WHERE d.next_at <= ? AND d.expires_at > ? ORDER BY d.next_at LIMIT ?",
-        (now, now, limit),
+        f"{_DEBT} WHERE d.provider = ? AND d.next_at <= ? AND d.expires_at > ? AND {_PAYABLE}"
+        " ORDER BY d.next_at LIMIT ?",
+        (provider, now, now, limit),
     )
     return _with_notices(tx, rows)
 
@@ -112,9 +113,17 @@ def owed_to(tx: Transaction, token_id: bytes) -> list[Owed]:
     return _with_notices(tx, tx.query(f"{_DEBT} WHERE d.token_id = ?", (token_id,)))
 
 
-def next_due(tx: Transaction) -> int | None:
-    [[next_at]] = tx.query("SELECT MIN(next_at) FROM debts")
-    return None if next_at is None else int(next_at)
+def next_due(tx: Transaction, providers: Sequence[str], now: int) -> int | None:
+    """When the next of what is put off may be tried."""
+    times = [
+        next_at
+        for provider in providers
+        for (next_at,) in tx.query(
+            "SELECT MIN(next_at) FROM debts WHERE provider = ? AND next_at > ?", (provider, now)
+        )
+        if next_at is not None
+    ]
+    return min(times, default=None)
 
 
 def totals(tx: Transaction) -> tuple[int, int | None]:
@@ -141,6 +150,7 @@ class Paid:
 class PutOff:
     token_id: bytes
     kind: DebtKind
+    seq: int
     attempts: int
     next_at: int
 
@@ -148,6 +158,7 @@ class PutOff:
 @dataclass(frozen=True, slots=True)
 class Dead:
     token_id: bytes
+    device: DeviceToken
     reason: InvalidReason
 
 
@@ -155,26 +166,43 @@ Settlement = Paid | PutOff | Dead
 
 
 def settle(tx: Transaction, settlements: Iterable[Settlement]) -> list[Token]:
-    """Write down what providers said; the tokens whose status changed."""
+    """Write down what providers said; the tokens whose status changed.
+
+    A notification that came while its push was under way is owed still, and so is a verification
+    that was asked for again. A device that was replaced meanwhile says nothing of the new one.
+    """
     paid, put_off, changed = [], [], []
     for item in settlements:
         match item:
             case Paid():
                 paid.append((item.token_id, item.kind.value, item.seq))
-                if item.kind is DebtKind.VERIFICATION:
-                    changed += _advance(tx, item.token_id, Simple.DELIVERED)
+                if item.kind is DebtKind.VERIFICATION and _is_owed(tx, item):
+                    changed += _advance(tx, tokens.find(tx, item.token_id), Simple.DELIVERED)
             case PutOff():
-                put_off.append((item.attempts, item.next_at, item.token_id, item.kind.value))
+                key = item.token_id, item.kind.value
+                put_off.append((item.attempts, item.next_at, *key, _MESSAGE, item.seq))
             case Dead():
-                changed += _advance(tx, item.token_id, Rejected(item.reason))
-    # A notification that came while its push was under way is owed still.
+                token = tokens.find(tx, item.token_id)
+                if token is not None and token.device == item.device:
+                    changed += _advance(tx, token, Rejected(item.reason))
     tx.many("DELETE FROM debts WHERE token_id = ? AND kind = ? AND seq <= ?", paid)
-    tx.many("UPDATE debts SET attempts = ?, next_at = ? WHERE token_id = ? AND kind = ?", put_off)
+    tx.many(
+        "UPDATE debts SET attempts = ?, next_at = ?"
+        " WHERE token_id = ? AND kind = ? AND (kind = ? OR seq <= ?)",
+        put_off,
+    )
     return changed
 
 
-def _advance(tx: Transaction, token_id: bytes, event: Simple | Rejected) -> list[Token]:
-    token = tokens.find(tx, token_id)
+def _is_owed(tx: Transaction, paid: Paid) -> bool:
+    rows = tx.query(
+        "SELECT 1 FROM debts WHERE token_id = ? AND kind = ? AND seq <= ?",
+        (paid.token_id, paid.kind.value, paid.seq),
+    )
+    return bool(rows)
+
+
+def _advance(tx: Transaction, token: Token | None, event: Simple | Rejected) -> list[Token]:
     if token is None:
         return []
     advanced = tokens.advance(tx, token, event)
@@ -182,7 +210,7 @@ def _advance(tx: Transaction, token_id: bytes, event: Simple | Rejected) -> list
 
 
 def _with_notices(tx: Transaction, rows: list[Row]) -> list[Owed]:
-    messages = [row[0] for row in rows if row[1] == DebtKind.MESSAGE.value]
+    messages = [row[0] for row in rows if row[1] == _MESSAGE]
     notices: dict[bytes, list[Notice]] = defaultdict(list)
     stale = []
     for token_id, subscription_id, *notice in tx.query_in(
@@ -209,7 +237,7 @@ def _with_notices(tx: Transaction, rows: list[Row]) -> list[Owed]:
             since / 1000,
             attempts,
             expires_at / 1000,
-            tuple(reversed(notices[token_id])) if kind == DebtKind.MESSAGE.value else (),
+            tuple(reversed(notices[token_id])) if kind == _MESSAGE else (),
         )
         for token_id, kind, device, dh_secret, code, seq, since, attempts, expires_at in rows
     ]

@@ -10,10 +10,11 @@ import random
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from heliograph.crypto.boxes import random_nonce
 from heliograph.db.database import Database
+from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseError
 from heliograph.ntf import debts
 from heliograph.ntf.backoff import Backoff
@@ -32,8 +33,12 @@ from heliograph.wire.tokens import PushProvider
 
 logger = logging.getLogger(__name__)
 
-PAGE = 500
 IDLE_CHECK = 5.0
+EXPIRE_INTERVAL = 60.0
+SETTLE_DELAYS = Backoff(first=0.1, last=5.0)
+REFUSAL_LOG_INTERVAL = 60.0
+
+Key = tuple[bytes, DebtKind]
 
 
 @dataclass(slots=True)
@@ -44,11 +49,16 @@ class Lane:
     window: int
     active: int = 0
     waiting: bool = False
-    """Something was left in the store because the window was full."""
+    """There may be more in the store than there was room for."""
 
     @property
     def has_room(self) -> bool:
         return self.active < self.window
+
+    @property
+    def wants_more(self) -> bool:
+        """By half a window at a time, so that the store is not asked for each push."""
+        return self.waiting and self.active <= self.window // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +78,14 @@ class OutboxSettings:
     refused_delay: float = 300.0
 
 
+class _Done(NamedTuple):
+    """A push that ended and is still to be settled; until then its debt is under way."""
+
+    lane: Lane
+    key: Key
+    settlement: debts.Settlement
+
+
 class Outbox:
     def __init__(
         self,
@@ -82,11 +100,15 @@ class Outbox:
         }
         self._database = database
         self._events = events
-        self._active: dict[tuple[bytes, DebtKind], Owed] = {}
-        self._again: set[tuple[bytes, DebtKind]] = set()
-        self._settlements: list[debts.Settlement] = []
+        self._active: set[Key] = set()
+        self._again: set[Key] = set()
+        """Offered anew while under way: looked up in the store once settled."""
+        self._done: list[_Done] = []
         self._settling = False
         self._wake = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._expire_at = 0.0
+        self._refusal_logged_at = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing = False
 
@@ -105,24 +127,22 @@ class Outbox:
             elif not lane.has_room or self._closing:
                 lane.waiting = True
             else:
-                self._active[item.key] = item
+                self._active.add(item.key)
                 lane.active += 1
                 self._start(self._pay(lane, item))
 
     async def run(self) -> None:
         """Take from the store what is due, for ever."""
         while True:
-            delay = IDLE_CHECK
+            self._wake.clear()
+            self._wake_at(time.time() + IDLE_CHECK)
             try:
-                delay = await self._take_due()
+                await self._take_due()
             except DatabaseError as exc:
                 logger.error("what is owed cannot be read, trying again: %s", exc)
-            try:
-                async with asyncio.timeout(delay):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-            self._wake.clear()
+            except Exception:
+                logger.exception("what is owed cannot be paid, trying again")
+            await self._wake.wait()
 
     def wake(self) -> None:
         self._wake.set()
@@ -130,53 +150,77 @@ class Outbox:
     async def close(self, grace: float = 5.0) -> None:
         """Let pushes under way end; what does not end in time stays owed."""
         self._closing = True
+        if self._alarm is not None:
+            self._alarm.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace)
-        for task in self._tasks:
+        tasks = tuple(self._tasks)
+        for task in tasks:
             task.cancel()
-        await self._settle()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for lane in self.lanes.values():
             await lane.provider.close()
 
-    async def _take_due(self) -> float:
-        """Offer a page of debts; how long until there may be more."""
-        now = int(time.time() * 1000)
-        for lane in self.lanes.values():
-            lane.waiting = False
+    # Taking.
 
-        def take(tx: Any) -> tuple[int, list[Owed], int | None]:
-            expired = debts.expire(tx, now)
-            return expired, debts.due(tx, now, PAGE + len(self._active)), debts.next_due(tx)
+    async def _take_due(self) -> None:
+        """Offer what is due, as far as there is room."""
+        now = time.time()
+        at = int(now * 1000)
+        windows = {}
+        for kind, lane in self.lanes.items():
+            lane.waiting = not lane.has_room
+            if lane.has_room:
+                windows[kind.text] = lane.window
+        expires = now >= self._expire_at
+
+        def take(tx: Transaction) -> tuple[int, dict[str, list[Owed]], int | None]:
+            expired = debts.expire(tx, at) if expires else 0
+            # What is under way is due too, so a whole window may have to be read to fill the room.
+            owed = {kind: debts.due(tx, kind, at, limit) for kind, limit in windows.items()}
+            providers = [kind.text for kind in self.lanes]
+            return expired, owed, debts.next_due(tx, providers, at)
 
         expired, owed, next_at = await self._database.write(take)
+        if expires:
+            self._expire_at = now + EXPIRE_INTERVAL
         if expired:
             self._events.expired(expired)
-        fresh = [item for item in owed if item.key not in self._active]
-        self.offer(fresh)
-        if len(fresh) >= PAGE and any(lane.has_room for lane in self.lanes.values()):
-            return 0.0
-        if next_at is None:
-            return IDLE_CHECK
-        return min(max((next_at - now) / 1000, 0.05), IDLE_CHECK)
+        for kind, lane in self.lanes.items():
+            found = owed.get(kind.text, [])
+            if len(found) >= lane.window:
+                lane.waiting = True
+            self.offer(item for item in found if item.key not in self._active)
+            if lane.wants_more:
+                self._wake.set()
+        if next_at is not None:
+            self._wake_at(next_at / 1000)
+
+    def _wake_at(self, at: float) -> None:
+        """Look into the store then, or earlier."""
+        if self._closing:
+            return
+        loop = asyncio.get_running_loop()
+        when = loop.time() + max(at - time.time(), 0.0)
+        if self._alarm is not None:
+            if loop.time() < self._alarm.when() <= when:
+                return
+            self._alarm.cancel()
+        self._alarm = loop.call_at(when, self._wake.set)
+
+    # Paying.
 
     async def _pay(self, lane: Lane, owed: Owed) -> None:
-        outcome: Outcome = RetryLater(None, "internal error", connection=False)
+        outcome: Outcome = RetryLater(None, "InternalError")
         try:
             outcome = await self._deliver(lane.provider, owed)
-        except asyncio.CancelledError:
-            raise
+            self._events.settled(owed, outcome)
         except Exception:
             logger.exception("a push failed in an unexpected way")
-        finally:
-            lane.active -= 1
-            del self._active[owed.key]
-        self._events.settled(owed, outcome)
-        self._settlements.append(self._settlement(owed, outcome))
+        self._done.append(_Done(lane, owed.key, self._settlement(owed, outcome)))
         if not self._settling:
             self._settling = True
             self._start(self._settle())
-        if lane.waiting:
-            self._wake.set()
 
     async def _deliver(self, provider: Provider, owed: Owed) -> Outcome:
         push = build(owed, random_nonce())
@@ -196,9 +240,9 @@ class Outbox:
             case Accepted():
                 return debts.Paid(owed.token_id, owed.kind, owed.seq)
             case TokenInvalid():
-                return debts.Dead(owed.token_id, outcome.reason)
+                return debts.Dead(owed.token_id, owed.device, outcome.reason)
             case Refused():
-                logger.error("the provider refuses our pushes: %s", outcome.reason)
+                self._log_refusal(outcome)
                 return self._put_off(owed, self.settings.refused_delay)
             case RetryLater():
                 return self._put_off(owed, outcome.after)
@@ -208,40 +252,62 @@ class Outbox:
         # Jitter needs no secrecy.
         delay = self.settings.backoff.delay(attempts, random.random(), asked)  # noqa: S311
         next_at = int((time.time() + delay) * 1000)
-        return debts.PutOff(owed.token_id, owed.kind, attempts, next_at)
+        return debts.PutOff(owed.token_id, owed.kind, owed.seq, attempts, next_at)
+
+    def _log_refusal(self, refused: Refused) -> None:
+        """Not for every push: a wrong key has all of them refused."""
+        now = time.monotonic()
+        if not self._refusal_logged_at or now > self._refusal_logged_at + REFUSAL_LOG_INTERVAL:
+            self._refusal_logged_at = now
+            logger.error("the provider refuses our pushes: %s", refused.reason)
+
+    # Settling.
 
     async def _settle(self) -> None:
-        """Write down all outcomes since the last time, in one transaction."""
-        while self._settlements:
-            batch, self._settlements = self._settlements, []
-            again = {
-                (item.token_id, item.kind)
-                for item in batch
-                if isinstance(item, debts.Paid) and (item.token_id, item.kind) in self._again
-            }
-            self._again -= again
-            now = int(time.time() * 1000)
-
-            def write(
-                tx: Any,
-                batch: list[debts.Settlement] = batch,
-                again: set[tuple[bytes, DebtKind]] = again,
-                now: int = now,
-            ) -> tuple[list[Token], list[Owed]]:
-                changed = debts.settle(tx, batch)
-                tokens = [token_id for token_id, kind in again if kind is DebtKind.MESSAGE]
-                return changed, debts.message_debts(tx, tokens, now)
-
+        """Write down all outcomes since the last time, in one transaction, until it is done."""
+        failures = 0
+        while self._done:
+            batch, self._done = self._done, []
             try:
-                changed, owed = await self._database.write(write)
-            except DatabaseError as exc:
-                # The debts are still there: at worst a push is sent twice.
-                logger.error("outcomes of %d pushes could not be stored: %s", len(batch), exc)
-                continue
-            if changed:
-                self._events.changed(changed)
-            self.offer(owed)
+                await self._write(batch)
+                failures = 0
+            except Exception as exc:
+                self._done = batch + self._done
+                failures += 1
+                logger.error("outcomes of %d pushes cannot be stored yet: %s", len(batch), exc)
+                if self._closing:
+                    break  # they stay owed: at worst a push is sent twice
+                await asyncio.sleep(SETTLE_DELAYS.delay(failures, 0.0))
         self._settling = False
+
+    async def _write(self, batch: list[_Done]) -> None:
+        keys = {done.key for done in batch}
+        again = self._again & keys
+        self._again -= again
+        now = int(time.time() * 1000)
+
+        def write(tx: Transaction) -> tuple[list[Token], list[Owed]]:
+            changed = debts.settle(tx, [done.settlement for done in batch])
+            tokens = list({token_id for token_id, _ in again})
+            return changed, debts.due_to(tx, tokens, now)
+
+        try:
+            changed, owed = await self._database.write(write)
+        except BaseException:
+            self._again |= again
+            raise
+        for done in batch:
+            done.lane.active -= 1
+            self._active.discard(done.key)
+            if isinstance(done.settlement, debts.PutOff):
+                self._wake_at(done.settlement.next_at / 1000)
+        if changed:
+            self._events.changed(changed)
+        self.offer(item for item in owed if item.key not in self._active)
+        # Offered once more while this was written: what was read then may be settled by now.
+        if self._again & keys or any(lane.wants_more for lane in self.lanes.values()):
+            self._again -= keys
+            self._wake.set()
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -19,7 +19,7 @@ MIGRATIONS = (
             created_at BIGINT NOT NULL
         );
         CREATE INDEX tokens_by_device ON tokens (device);
-        CREATE INDEX tokens_by_cron ON tokens (cron_due_at) WHERE cron_due_at IS NOT NULL;
+        CREATE INDEX tokens_by_cron ON tokens (status, cron_due_at) WHERE cron_due_at IS NOT NULL;
         CREATE TABLE servers (
             server_id BIGINT PRIMARY KEY,
             address TEXT NOT NULL UNIQUE,
@@ -52,6 +52,7 @@ MIGRATIONS = (
         CREATE TABLE debts (
             token_id {blob} NOT NULL,
             kind TEXT NOT NULL,
+            provider TEXT NOT NULL,
             seq BIGINT NOT NULL,
             since BIGINT NOT NULL,
             attempts INTEGER NOT NULL,
@@ -59,7 +60,7 @@ MIGRATIONS = (
             expires_at BIGINT NOT NULL,
             PRIMARY KEY (token_id, kind)
         );
-        CREATE INDEX debts_by_time ON debts (next_at)
+        CREATE INDEX debts_by_time ON debts (provider, next_at)
         """,
     ),
 )

@@ -2,11 +2,13 @@
 
 import json
 import time
+from array import array
+from base64 import b64decode, b64encode
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 DAY = 86_400
-PERIODS = {"day": DAY, "week": 7 * DAY, "month": 30 * DAY}
+PERIODS = ("day", "week", "month")
 
 
 @dataclass(slots=True)
@@ -39,35 +41,67 @@ class Counters:
 
 
 class ActiveIds:
-    """Distinct IDs in the current day, week and month, aligned to UTC."""
+    """Distinct IDs in a day, a week from Monday and a month, all of UTC.
+
+    Of each ID its first eight bytes, which are random: enough to count, and not the ID.
+    """
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, set[bytes]]] = {}
+        self._seen: dict[str, tuple[int, set[int]]] = {}
+        self._ended: dict[str, tuple[int, int]] = {}
 
     def add(self, ids: set[bytes], now: float) -> None:
-        for period, seconds in PERIODS.items():
-            number = int(now // seconds)
+        numbers = {int.from_bytes(item[:8]) for item in ids}
+        for period in PERIODS:
+            number = _number(period, now)
             current, seen = self._seen.get(period, (number, set()))
             if current != number:
+                self._ended[period] = current, len(seen)
                 seen = set()
-            seen |= ids
+            seen |= numbers
             self._seen[period] = number, seen
 
     def count(self, period: str, now: float) -> int:
+        """In the current period."""
         number, seen = self._seen.get(period, (-1, set()))
-        return len(seen) if number == int(now // PERIODS[period]) else 0
+        return len(seen) if number == _number(period, now) else 0
+
+    def ended(self, period: str, now: float) -> int:
+        """In the whole of the period before the current one."""
+        before = _number(period, now) - 1
+        number, seen = self._seen.get(period, (-1, set()))
+        if number == before:
+            return len(seen)
+        number, count = self._ended.get(period, (-1, 0))
+        return count if number == before else 0
 
     def dump(self) -> dict[str, Any]:
         return {
-            period: [number, [item.hex() for item in seen]]
+            period: {
+                "number": number,
+                "ids": b64encode(array("Q", seen).tobytes()).decode(),
+                "ended": self._ended.get(period, (-1, 0)),
+            }
             for period, (number, seen) in self._seen.items()
         }
 
     def restore(self, saved: dict[str, Any]) -> None:
-        self._seen = {
-            period: (number, {bytes.fromhex(item) for item in seen})
-            for period, (number, seen) in saved.items()
-        }
+        for period in PERIODS:
+            if period in saved:
+                kept = saved[period]
+                ids = array("Q", b64decode(kept["ids"]))
+                self._seen[period] = int(kept["number"]), set(ids)
+                number, count = kept["ended"]
+                self._ended[period] = int(number), int(count)
+
+
+def _number(period: str, now: float) -> int:
+    """Which day, week or month it is, so that the next one has the next number."""
+    if period == "month":
+        date = time.gmtime(now)
+        return date.tm_year * 12 + date.tm_mon
+    day = int(now // DAY)
+    return day if period == "day" else (day + 3) // 7  # the epoch was a Thursday
 
 
 class Histogram:

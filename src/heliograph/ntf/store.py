@@ -11,7 +11,7 @@ from heliograph.db.database import Database
 from heliograph.db.dialects import Transaction
 from heliograph.ntf import debts, subscriptions, tokens
 from heliograph.ntf.records import DebtKind, Incoming, Owed, QueueKey, Subscription, Token
-from heliograph.ntf.subscriptions import NewSubscription, Server
+from heliograph.ntf.subscriptions import Added, NewSubscription, Refusal, Server
 from heliograph.wire.ids import ids_hash
 from heliograph.wire.tokens import DeviceToken, SubscriptionState, SubscriptionStatus
 
@@ -25,6 +25,9 @@ class Store:
         self.database = database
         self._debt_ttl = int(debt_ttl * 1000)
         self._tokens: dict[bytes, Token] = {}
+        self._loads = 0
+        self._changes = 0
+        self._changed: dict[bytes, int] = {}
         self._next_seq = 0
 
     async def start(self) -> None:
@@ -40,100 +43,128 @@ class Store:
     def cached(self, token_id: bytes) -> Token | None:
         return self._tokens.get(token_id)
 
-    def keep(self, found: Iterable[Token]) -> None:
-        if len(self._tokens) > CACHED_TOKENS:
-            for token_id in list(self._tokens)[: CACHED_TOKENS // 10]:
-                del self._tokens[token_id]
-        for token in found:
-            self._tokens[token.token_id] = token
+    async def load(
+        self, token_ids: Sequence[bytes], subscription_ids: Sequence[bytes]
+    ) -> list[Subscription]:
+        """Bring tokens into the cache, also those of the subscriptions, which are the result.
+
+        What changes while it is read is read again: the reader may have seen it as it was before.
+        """
+
+        def load(tx: Transaction) -> tuple[list[Token], list[Subscription]]:
+            subs = subscriptions.find_many(tx, subscription_ids)
+            wanted = {*token_ids, *(sub.token_id for sub in subs)}
+            return tokens.find_many(tx, list(wanted)), subs
+
+        self._loads += 1
+        try:
+            while True:
+                before = self._changes
+                found, subs = await self.database.read(load)
+                stale = False
+                for token in found:
+                    if self._changed.get(token.token_id, 0) > before:
+                        stale = True
+                    else:
+                        self._keep(token)
+                if not stale:
+                    return subs
+        finally:
+            self._loads -= 1
+            if not self._loads:
+                self._changed.clear()
 
     def refresh(self, changed: Iterable[Token]) -> None:
         """Only tokens that are kept already: others are read when they are needed."""
         for token in changed:
+            self._note_change(token.token_id)
             if token.token_id in self._tokens:
                 self._tokens[token.token_id] = token
 
-    async def load(
-        self, token_ids: Sequence[bytes], subscription_ids: Sequence[bytes]
-    ) -> list[Subscription]:
-        """Bring tokens into the cache, also those of the subscriptions, which are the result."""
+    def _keep(self, token: Token) -> None:
+        if len(self._tokens) >= CACHED_TOKENS and token.token_id not in self._tokens:
+            for token_id in list(self._tokens)[: CACHED_TOKENS // 10]:
+                del self._tokens[token_id]
+        self._tokens[token.token_id] = token
 
-        def load(tx: Transaction) -> tuple[list[Token], list[Subscription]]:
-            subs = subscriptions.find_many(tx, subscription_ids)
-            wanted = {*token_ids, *(sub.token_id for sub in subs)} - self._tokens.keys()
-            return tokens.find_many(tx, list(wanted)), subs
+    def _replace(self, token: Token) -> None:
+        self._note_change(token.token_id)
+        self._keep(token)
 
-        found, subs = await self.database.read(load)
-        self.keep(found)
-        return subs
+    def _forget(self, token_id: bytes) -> None:
+        self._note_change(token_id)
+        self._tokens.pop(token_id, None)
+
+    def _note_change(self, token_id: bytes) -> None:
+        if self._loads:
+            self._changes += 1
+            self._changed[token_id] = self._changes
 
     async def register(self, new: tokens.NewToken) -> tuple[Token | None, list[Owed]]:
+        seq = self._take_seqs(1)
         now, expires_at = self._times()
 
         def register(tx: Transaction) -> tuple[Token | None, list[Owed]]:
-            token = tokens.register(tx, new, now, expires_at)
-            owed = [] if token is None else debts.owed_to(tx, token.token_id)
-            return token, _verifications(owed)
+            token = tokens.register(tx, new, seq, now, expires_at)
+            if token is None:
+                return None, []
+            return token, debts.due_to(tx, [token.token_id], now, DebtKind.VERIFICATION)
 
         token, owed = await self.database.write(register)
         if token is not None:
-            self.keep([token])
+            self._replace(token)
         return token, owed
 
-    async def verify(self, token_id: bytes, code: bytes) -> Token | None:
-        token, removed = await self.database.write(lambda tx: tokens.verify(tx, token_id, code))
+    async def verify(self, token_id: bytes, code: bytes) -> tuple[Token | None, list[Owed]]:
+        """The token if the code is right, and what came for it before it was active."""
+        now, _ = self._times()
+
+        def verify(tx: Transaction) -> tuple[Token | None, list[bytes], list[Owed]]:
+            token, removed = tokens.verify(tx, token_id, code)
+            if token is None:
+                return None, [], []
+            return token, removed, debts.due_to(tx, [token_id], now, DebtKind.MESSAGE)
+
+        token, removed, owed = await self.database.write(verify)
         for other in removed:
-            self._tokens.pop(other, None)
+            self._forget(other)
         if token is not None:
-            self.keep([token])
-        return token
+            self._replace(token)
+        return token, owed
 
     async def replace(
         self, token_id: bytes, device: DeviceToken, code: bytes
     ) -> tuple[Token | None, list[Owed]]:
+        seq = self._take_seqs(1)
         now, expires_at = self._times()
 
         def replace(tx: Transaction) -> tuple[Token | None, list[Owed]]:
-            token = tokens.replace_device(tx, token_id, device, code, now, expires_at)
-            return token, _verifications(debts.owed_to(tx, token_id))
+            token = tokens.replace_device(tx, token_id, device, code, seq, now, expires_at)
+            return token, debts.due_to(tx, [token_id], now, DebtKind.VERIFICATION)
 
         token, owed = await self.database.write(replace)
         if token is not None:
-            self.keep([token])
+            self._replace(token)
         return token, owed
 
     async def delete_token(self, token_id: bytes) -> None:
         await self.database.write(lambda tx: tokens.delete(tx, token_id))
-        self._tokens.pop(token_id, None)
+        self._forget(token_id)
 
     async def set_cron(self, token_id: bytes, minutes: int) -> None:
-        """A token that was never woken is due at once."""
-        due_at = int(time.time() * 1000) if minutes else None
-        await self.database.write(lambda tx: tokens.set_cron(tx, token_id, minutes, due_at))
+        now, _ = self._times()
+        await self.database.write(lambda tx: tokens.request_cron(tx, token_id, minutes, now))
 
     # Subscriptions.
 
-    async def add_subscription(
-        self, new: NewSubscription, limit: int | None
-    ) -> tuple[Subscription | None, Server | None, bool]:
-        """The subscription and its router, and whether it is new; None if refused.
-
-        Beyond the limit there is no subscription but a router.
-        """
-
-        def add(tx: Transaction) -> tuple[Subscription | None, Server | None, bool]:
-            if limit is not None and subscriptions.count_of_token(tx, new.token_id) >= limit:
-                server_id = subscriptions.server_for(tx, new.address)
-                return None, subscriptions.server(tx, server_id), False
-            subscription, created = subscriptions.add(tx, new)
-            if subscription is None:
-                return None, None, False
-            return subscription, subscriptions.server(tx, subscription.server_id), created
-
-        return await self.database.write(add)
+    async def add_subscription(self, new: NewSubscription, limit: int | None) -> Added | Refusal:
+        return await self.database.write(lambda tx: subscriptions.add(tx, new, limit))
 
     async def delete_subscription(self, subscription_id: bytes) -> None:
         await self.database.write(lambda tx: subscriptions.delete(tx, subscription_id))
+
+    async def all_inactive(self) -> None:
+        await self.database.write(subscriptions.all_inactive)
 
     async def servers(self) -> list[Server]:
         return await self.database.read(subscriptions.servers)
@@ -152,11 +183,11 @@ class Store:
     ) -> None:
         await self.database.write(lambda tx: subscriptions.set_statuses(tx, server_id, statuses))
 
-    async def set_state(
+    async def set_ended(
         self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
     ) -> None:
         await self.database.write(
-            lambda tx: subscriptions.set_state(tx, server_id, notifier_ids, state)
+            lambda tx: subscriptions.set_ended(tx, server_id, notifier_ids, state)
         )
 
     async def replace_state(
@@ -171,6 +202,9 @@ class Store:
                 tx, server_id, before, after, associated=associated
             )
         )
+
+    async def refuse(self, server_id: int, error: bytes) -> None:
+        await self.database.write(lambda tx: subscriptions.refuse(tx, server_id, error))
 
     async def service(self, server_id: int) -> Server:
         return await self.database.read(lambda tx: subscriptions.server(tx, server_id))
@@ -197,8 +231,7 @@ class Store:
     # Notifications and what is owed.
 
     async def receive(self, server_id: int, incoming: list[Incoming]) -> debts.Stored:
-        first = self._next_seq
-        self._next_seq += len(incoming)
+        first = self._take_seqs(len(incoming))
         now, expires_at = self._times()
         return await self.database.write(
             lambda tx: debts.receive(tx, server_id, incoming, first, now, expires_at)
@@ -207,10 +240,12 @@ class Store:
     async def read(self, function: Callable[[Transaction], T]) -> T:
         return await self.database.read(function)
 
+    def _take_seqs(self, count: int) -> int:
+        """The first of so many numbers that nothing has had before."""
+        first = self._next_seq
+        self._next_seq += count
+        return first
+
     def _times(self) -> tuple[int, int]:
         now = int(time.time() * 1000)
         return now, now + self._debt_ttl
-
-
-def _verifications(owed: list[Owed]) -> list[Owed]:
-    return [item for item in owed if item.kind is DebtKind.VERIFICATION]

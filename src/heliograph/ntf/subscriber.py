@@ -5,6 +5,7 @@ is handed on in batches.
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -18,6 +19,7 @@ from heliograph.ntf.records import Incoming, QueueKey
 from heliograph.ntf.subscriptions import Server
 from heliograph.transport.client import Client, ClientConfig, ClientRequest
 from heliograph.transport.errors import (
+    AddressRefused,
     ClientError,
     Disconnected,
     HandshakeFailed,
@@ -34,6 +36,7 @@ from heliograph.wire.tokens import SubscriptionState, SubscriptionStatus
 logger = logging.getLogger(__name__)
 
 ACTIVE = SubscriptionStatus(SubscriptionState.ACTIVE)
+REFUSED = b"the router's address is private"
 
 Status = tuple[bytes, SubscriptionStatus, bool]
 
@@ -44,6 +47,8 @@ class SubscriberSettings:
     page: int = 9_000
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.5, last=60.0))
     use_service: bool = False
+    refused_delay: float = 3600.0
+    """Between tries of a router whose addresses we do not connect to."""
     client: ClientConfig = field(default_factory=ClientConfig)
 
 
@@ -67,6 +72,8 @@ class Book(Protocol):
         after: SubscriptionState,
         associated: bool | None = None,
     ) -> None: ...
+
+    async def refuse(self, server_id: int, error: bytes) -> None: ...
 
     async def service(self, server_id: int) -> Server: ...
 
@@ -123,6 +130,10 @@ class SmpSubscriber:
                 await self._connect()
                 attempts = 0
                 await self._serve()
+            except AddressRefused:
+                logger.warning("a messaging router has only addresses that are not allowed")
+                attempts = 0
+                await self._wait_for_another_address()
             except ClientError as exc:
                 logger.info("a messaging router cannot be reached: %s", type(exc).__name__)
             except Exception:
@@ -140,14 +151,26 @@ class SmpSubscriber:
     async def _connect(self) -> None:
         service = await self._service_credentials()
         self._lost.clear()
-        self.client = await Client.connect(
-            self.address,
-            self._settings.client,
-            on_push=self._pushed,
-            on_disconnect=lambda client, reason: self._disconnected(client),
-            service=service,
-        )
+        self._work.clear()
+        try:
+            self.client = await Client.connect(
+                self.address,
+                self._settings.client,
+                on_push=self._pushed,
+                on_disconnect=lambda client, reason: self._disconnected(client),
+                service=service,
+            )
+        except AddressRefused:
+            self._new.clear()
+            await self._book.refuse(self.server.server_id, REFUSED)
+            raise
         self._events.connected(self.server.server_id)
+
+    async def _wait_for_another_address(self) -> None:
+        """Long, as only the operator or a name server can help; a new subscription asks again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.refused_delay):
+                await self._work.wait()
 
     async def _serve(self) -> None:
         """Subscribe what the store has, then what is new, until the connection ends."""

@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import NamedTuple
 
 from heliograph.db.dialects import Row, Transaction
+from heliograph.ntf.lifecycle import may_subscribe
 from heliograph.ntf.records import QueueKey, Subscription
-from heliograph.wire.tokens import SubscriptionState, SubscriptionStatus
+from heliograph.wire.tokens import SubscriptionState, SubscriptionStatus, TokenStatus
 
 COLUMNS = (
     "subscription_id, token_id, server_id, notifier_id, notifier_key, status, error, associated"
 )
-_SUBSCRIBABLE = ("NEW", "PENDING", "ACTIVE", "INACTIVE", "SERVICE")
+_SUBSCRIBABLE = ("NEW", "PENDING", "ACTIVE", "INACTIVE", "SERVICE", "ERR")
 _STATES = ", ".join(f"'{state}'" for state in _SUBSCRIBABLE)
 
 
@@ -24,12 +26,23 @@ class NewSubscription:
     notifier_key: bytes
 
 
+class Refusal(Enum):
+    NOT_ALLOWED = "the token may not subscribe, or the queue is another token's or key's"
+    TOO_MANY = "the token has as many subscriptions as it may have"
+
+
 class Server(NamedTuple):
     server_id: int
     address: str
     service_chain: bytes | None = None
     service_key: bytes | None = None
     service_id: bytes | None = None
+
+
+class Added(NamedTuple):
+    subscription: Subscription
+    server: Server
+    is_new: bool
 
 
 def subscription_of(row: Row) -> Subscription:
@@ -48,39 +61,31 @@ def find_many(tx: Transaction, subscription_ids: Sequence[bytes]) -> list[Subscr
     return [subscription_of(row) for row in rows]
 
 
-def add(tx: Transaction, new: NewSubscription) -> tuple[Subscription | None, bool]:
-    """The subscription and whether it is new; None if the queue is another token's or key's."""
-    server_id = server_for(tx, new.address)
+def add(tx: Transaction, new: NewSubscription, limit: int | None = None) -> Added | Refusal:
+    """A new subscription, or the one there is for the same token, queue and key."""
+    token = tx.query("SELECT status FROM tokens WHERE token_id = ?", (new.token_id,))
+    if not token or not may_subscribe(TokenStatus(token[0][0])):
+        return Refusal.NOT_ALLOWED
     rows = tx.query(
-        f"SELECT {COLUMNS} FROM subscriptions WHERE server_id = ? AND notifier_id = ?",
-        (server_id, new.notifier_id),
+        f"SELECT {COLUMNS} FROM subscriptions WHERE notifier_id = ? AND server_id ="
+        " (SELECT server_id FROM servers WHERE address = ?)",
+        (new.notifier_id, new.address),
     )
     if rows:
         known = subscription_of(rows[0])
-        same = known.token_id == new.token_id and known.notifier_key == new.notifier_key
-        return (known, False) if same else (None, False)
-    subscription = Subscription(
-        new.subscription_id,
-        new.token_id,
-        server_id,
-        new.notifier_id,
-        new.notifier_key,
-        SubscriptionStatus(SubscriptionState.NEW),
-    )
+        if known.token_id != new.token_id or known.notifier_key != new.notifier_key:
+            return Refusal.NOT_ALLOWED
+        return Added(known, server(tx, known.server_id), is_new=False)
+    if limit is not None and count_of_token(tx, new.token_id) >= limit:
+        return Refusal.TOO_MANY
+    server_id = server_for(tx, new.address)
+    status = SubscriptionStatus(SubscriptionState.PENDING)
+    own = new.subscription_id, new.token_id, server_id, new.notifier_id, new.notifier_key
     tx.execute(
         f"INSERT INTO subscriptions ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            new.subscription_id,
-            new.token_id,
-            server_id,
-            new.notifier_id,
-            new.notifier_key,
-            SubscriptionState.NEW.value,
-            b"",
-            0,
-        ),
+        (*own, status.state.value, b"", 0),
     )
-    return subscription, True
+    return Added(Subscription(*own, status), server(tx, server_id), is_new=True)
 
 
 def delete(tx: Transaction, subscription_id: bytes) -> None:
@@ -169,11 +174,13 @@ def set_statuses(
     )
 
 
-def set_state(
+def set_ended(
     tx: Transaction, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
 ) -> None:
+    """They are no longer ours, nor our service's."""
     tx.many(
-        "UPDATE subscriptions SET status = ?, error = ? WHERE server_id = ? AND notifier_id = ?",
+        "UPDATE subscriptions SET status = ?, error = ?, associated = 0"
+        " WHERE server_id = ? AND notifier_id = ?",
         [(state.value, b"", server_id, notifier_id) for notifier_id in notifier_ids],
     )
 
@@ -194,6 +201,18 @@ def replace_state(
     )
 
 
+def refuse(tx: Transaction, server_id: int, error: bytes) -> None:
+    """All that would be subscribed at a router, which we do not connect to."""
+    tx.execute(
+        "UPDATE subscriptions SET status = ?, error = ?"
+        f" WHERE server_id = ? AND status IN ({_STATES})",
+        (SubscriptionState.ERR.value, error, server_id),
+    )
+
+
 def clear_association(tx: Transaction, server_id: int) -> None:
-    tx.execute("UPDATE subscriptions SET associated = 0 WHERE server_id = ?", (server_id,))
+    tx.execute(
+        "UPDATE subscriptions SET associated = 0 WHERE server_id = ? AND associated = 1",
+        (server_id,),
+    )
     set_service(tx, server_id, None, None, None)

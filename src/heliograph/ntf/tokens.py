@@ -44,7 +44,7 @@ def find_many(tx: Transaction, token_ids: list[bytes]) -> list[Token]:
     return [token_of(row) for row in rows]
 
 
-def register(tx: Transaction, new: NewToken, now: int, expires_at: int) -> Token | None:
+def register(tx: Transaction, new: NewToken, seq: int, now: int, expires_at: int) -> Token | None:
     """A new token, or the one registered before with the same keys; None if its secret differs.
 
     Either way its verification is owed.
@@ -85,7 +85,7 @@ def register(tx: Transaction, new: NewToken, now: int, expires_at: int) -> Token
                 now,
             ),
         )
-    owe(tx, token.token_id, DebtKind.VERIFICATION, now, expires_at)
+    _owe_verification(tx, token, seq, now, expires_at)
     return token
 
 
@@ -108,9 +108,15 @@ def verify(tx: Transaction, token_id: bytes, code: bytes) -> tuple[Token | None,
 
 
 def replace_device(
-    tx: Transaction, token_id: bytes, device: DeviceToken, code: bytes, now: int, expires_at: int
+    tx: Transaction,
+    token_id: bytes,
+    device: DeviceToken,
+    code: bytes,
+    seq: int,
+    now: int,
+    expires_at: int,
 ) -> Token | None:
-    """Another device token with a new code, the same secret."""
+    """Another device token with a new code, the same secret. What it is owed goes with it."""
     token = find(tx, token_id)
     if token is None:
         return None
@@ -119,7 +125,11 @@ def replace_device(
         (encode_token_text(device), code, token_id),
     )
     token = advance(tx, replace(token, device=device, code=code), Simple.REPLACED)
-    owe(tx, token_id, DebtKind.VERIFICATION, now, expires_at)
+    tx.execute(
+        "UPDATE debts SET provider = ?, attempts = 0, next_at = ? WHERE token_id = ?",
+        (device.provider.text, now, token_id),
+    )
+    _owe_verification(tx, token, seq, now, expires_at)
     return token
 
 
@@ -130,7 +140,8 @@ def advance(tx: Transaction, token: Token, event: TokenEvent) -> Token:
             "UPDATE tokens SET status = ? WHERE token_id = ?", (status.value, token.token_id)
         )
         if status.is_invalid:
-            tx.execute("DELETE FROM debts WHERE token_id = ?", (token.token_id,))
+            for table in ("debts", "last_notifications"):
+                tx.execute(f"DELETE FROM {table} WHERE token_id = ?", (token.token_id,))
     return replace(token, status=status)
 
 
@@ -140,6 +151,19 @@ def delete(tx: Transaction, token_id: bytes) -> None:
         tx.execute(f"DELETE FROM {table} WHERE token_id = ?", (token_id,))
 
 
+def request_cron(tx: Transaction, token_id: bytes, minutes: int, now: int) -> None:
+    """Another interval. A token that was never woken is due at once, others when they would be."""
+    rows = tx.query("SELECT cron_minutes, cron_due_at FROM tokens WHERE token_id = ?", (token_id,))
+    for before, due_at in rows:
+        if not minutes:
+            due_at = None
+        elif due_at is None:
+            due_at = now
+        else:
+            due_at = max(due_at + (minutes - before) * 60_000, now)
+        set_cron(tx, token_id, minutes, due_at)
+
+
 def set_cron(tx: Transaction, token_id: bytes, minutes: int, due_at: int | None) -> None:
     tx.execute(
         "UPDATE tokens SET cron_minutes = ?, cron_due_at = ? WHERE token_id = ?",
@@ -147,15 +171,27 @@ def set_cron(tx: Transaction, token_id: bytes, minutes: int, due_at: int | None)
     )
 
 
-def owe(
-    tx: Transaction, token_id: bytes, kind: DebtKind, now: int, expires_at: int, seq: int = 0
-) -> None:
-    """A debt that exists keeps its place: a provider in trouble is not asked sooner."""
-    tx.execute(OWE, (token_id, kind.value, seq, now, 0, now, expires_at))
-
-
 OWE = (
-    "INSERT INTO debts (token_id, kind, seq, since, attempts, next_at, expires_at)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (token_id, kind) DO UPDATE SET"
+    "INSERT INTO debts (token_id, kind, provider, seq, since, attempts, next_at, expires_at)"
+    " VALUES (?, ?, ?, ?, ?, 0, ?, ?) ON CONFLICT (token_id, kind) DO UPDATE SET"
     " seq = excluded.seq, expires_at = excluded.expires_at"
 )
+"""A debt that exists keeps its place: a provider in trouble is not asked sooner."""
+
+
+def owed_row(
+    token_id: bytes, kind: DebtKind, provider: str, seq: int, now: int, expires_at: int
+) -> Row:
+    """For `OWE`."""
+    return token_id, kind.value, provider, seq, now, now, expires_at
+
+
+def _owe_verification(tx: Transaction, token: Token, seq: int, now: int, expires_at: int) -> None:
+    """At once, also if an earlier one was put off: a client waits for it.
+
+    `seq` tells it from an earlier one that is under way, perhaps with another code.
+    """
+    kind = DebtKind.VERIFICATION
+    tx.execute("DELETE FROM debts WHERE token_id = ? AND kind = ?", (token.token_id, kind.value))
+    provider = token.device.provider.text
+    tx.execute(OWE, owed_row(token.token_id, kind, provider, seq, now, expires_at))

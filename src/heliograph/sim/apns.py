@@ -50,6 +50,8 @@ class ApnsRules:
 
 
 class ApnsService:
+    name = "apns"
+
     def __init__(
         self,
         key: P256Key,

@@ -26,7 +26,6 @@ from h2.events import (
 )
 from h2.exceptions import ProtocolError
 from h2.settings import SettingCodes, Settings
-from hyperframe.frame import GoAwayFrame
 
 from heliograph.transport import loop
 
@@ -35,6 +34,8 @@ logger = logging.getLogger(__name__)
 MAX_STREAMS = 1000
 MAX_BODY = 64 * 1024
 WINDOW = 16 * 1024 * 1024
+GOAWAY_TYPE = b"\x07"
+GOAWAY_REASON = b'{"reason":"Shutdown"}'  # as APNs says it
 
 
 class Act(StrEnum):
@@ -142,6 +143,7 @@ class _Connection(asyncio.Protocol):
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._last: int | None = None  # after GOAWAY: the last stream that is served
         self._newest = 0
+        self._served = 0
         config = H2Configuration(client_side=False, header_encoding="utf-8")
         self._h2 = H2Connection(config)
         values = {
@@ -192,9 +194,9 @@ class _Connection(asyncio.Protocol):
         self._last = self._newest if last is None else last
         self.server.goaways += 1
         # By hand: h2 would refuse to answer what is still under way.
-        frame = GoAwayFrame(0, last_stream_id=self._last, error_code=ErrorCodes.NO_ERROR)
-        frame.additional_data = b'{"reason":"Shutdown"}'
-        self._transport.write(self._h2.data_to_send() + frame.serialize())
+        payload = self._last.to_bytes(4) + ErrorCodes.NO_ERROR.to_bytes(4) + GOAWAY_REASON
+        frame = len(payload).to_bytes(3) + GOAWAY_TYPE + bytes(5) + payload
+        self._transport.write(self._h2.data_to_send() + frame)
         self._close_if_done()
 
     def abort(self) -> None:
@@ -218,7 +220,9 @@ class _Connection(asyncio.Protocol):
                 if stream is not None and len(stream.body) <= MAX_BODY:
                     stream.body += data
             case StreamEnded(stream_id=int(number)) if number in self._streams:
-                self._request(number, self._streams.pop(number))
+                stream = self._streams.pop(number)
+                if self._last is None or number <= self._last:
+                    self._request(number, stream)
             case StreamReset(stream_id=int(number)):
                 self._streams.pop(number, None)
                 self._forget(number)
@@ -228,6 +232,8 @@ class _Connection(asyncio.Protocol):
         method, path = headers.pop(":method", ""), headers.pop(":path", "")
         request = HttpRequest(self._number, method, path, headers, bytes(stream.body), time.time())
         reply = self.server.handler(request)
+        if reply.status is not None:
+            self._served = max(self._served, number)
         if reply.delay:
             running = asyncio.get_running_loop()
             self._timers[number] = running.call_later(reply.delay, self._later, number, reply)
@@ -252,8 +258,10 @@ class _Connection(asyncio.Protocol):
                 self._forget(number)
                 return
             case Act.GOAWAY if reply.status is None:
+                if self._served > number:  # too late to leave it out
+                    self._h2.reset_stream(number, ErrorCodes.REFUSED_STREAM)
                 self._forget(number)
-                self.go_away(number - 2)
+                self.go_away(max(number - 2, self._served))
                 return
             case Act.GOAWAY:
                 self.go_away(max(number, self._newest))

@@ -14,8 +14,6 @@ from heliograph.sim.http2 import Act, Http2Server, HttpRequest, Reply
 from heliograph.sim.record import Record
 from heliograph.sim.script import Rule, Script
 
-RECORD_FILE = "requests.jsonl"
-
 
 @dataclass(frozen=True, slots=True)
 class Push:
@@ -37,6 +35,8 @@ class Wrong:
 class Service(Protocol):
     """One provider: what it checks and how it words its answers."""
 
+    name: str
+
     def set_url(self, url: str, directory: Path) -> None:
         """Told once, before the first request; files for clients go to the directory."""
 
@@ -53,7 +53,7 @@ class Simulator:
     def __init__(self, service: Service, directory: Path, *, record: bool = True) -> None:
         self.service = service
         self.authority = Authority(directory)
-        self.record = Record(directory / RECORD_FILE if record else None)
+        self.record = Record(directory / f"{service.name}.jsonl" if record else None)
         self.script = Script()
         self.url = ""
         self.control_url = ""

@@ -55,6 +55,8 @@ class Delivery:
         self._on_delivered = on_delivered
         self._due: set[Client] = set()
         self._unconfirmed: set[Client] = set()
+        self._removing: set[int] = set()
+        """What arrived, and is still in the store."""
         self._new: dict[Client, list[bytes]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -80,6 +82,7 @@ class Delivery:
         self._new[client].append(notifier_id)
 
     def service_subscribed(self, client: Client, service: Service) -> None:
+        self.confirm()
         client.loads += 1
         self._load(client, self._of_service(service))
 
@@ -106,6 +109,9 @@ class Delivery:
 
     def load(self) -> None:
         """Fetch what waits for the notifiers subscribed since the last call."""
+        if not self._new:
+            return
+        self.confirm()  # or the next subscriber would get what the one before has got
         new, self._new = self._new, {}
         for client, notifier_ids in new.items():
             self._load(client, self._of_notifiers(notifier_ids))
@@ -213,14 +219,27 @@ class Delivery:
         """What the client got leaves the store; until it has, it must not be loaded again."""
         arrived, client.unconfirmed = client.unconfirmed, []
 
-        def keep() -> None:
+        def removed(_: object) -> None:
+            self._removing.difference_update(arrived)
+            client.removed += arrived
+            self._forget_removed(client)
+
+        def failed(_: object) -> None:
+            self._removing.difference_update(arrived)
             client.unconfirmed = arrived + client.unconfirmed
             if client.is_connected:
                 self._unconfirmed.add(client)
 
+        self._removing.update(arrived)
         changes = self._store.changes
         changes.deleted_notifications += [(seq,) for seq in arrived]
-        changes.then(lambda _: client.queued.difference_update(arrived), lambda _: keep())
+        changes.then(removed, failed)
+
+    def _forget_removed(self, client: Client) -> None:
+        """But a load under way may have read it before it was removed."""
+        if client.loads == 0:
+            client.queued.difference_update(client.removed)
+            client.removed = []
 
     def _catch_up(self, client: Client) -> None:
         """The outbox overflowed: what it missed is in the store."""
@@ -242,6 +261,7 @@ class Delivery:
             await self._fetch_pages(client, read)
         client.loads -= 1
         if client.loads == 0:
+            self._forget_removed(client)
             client.withdrawn.clear()
             held, client.held = client.held, []
             for notification in held:
@@ -259,7 +279,10 @@ class Delivery:
                 await asyncio.sleep(RETRY_DELAY)
                 continue
             for notification in found:
-                if notification.notifier_id not in client.withdrawn:
+                if not (
+                    notification.seq in self._removing
+                    or notification.notifier_id in client.withdrawn
+                ):
                     self._enqueue(client, notification)
             if len(found) < PAGE:
                 return

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from ipaddress import ip_address
 from itertools import islice
 from ssl import SSLContext
 from typing import Any
@@ -23,6 +24,7 @@ from heliograph.crypto.keys import generate_key_pair, sign
 from heliograph.transport import loop as net
 from heliograph.transport.connection import BlockConnection
 from heliograph.transport.errors import (
+    AddressRefused,
     ClientError,
     ConnectFailed,
     Disconnected,
@@ -69,7 +71,10 @@ DisconnectHandler = Callable[["Client", Exception | None], None]
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """Times in seconds. `versions` narrows what is offered; `use_alpn` off is a legacy client."""
+    """Times in seconds. `versions` narrows what is offered; `use_alpn` off is a legacy client.
+
+    `allow` judges the addresses that a host's name stands for; a proxy resolves names by itself.
+    """
 
     connect_timeout: float = 25.0
     handshake_timeout: float = 20.0
@@ -78,6 +83,7 @@ class ClientConfig:
     ping_failures: int = 3
     max_in_flight: int = 16_384
     socks: SocksProxy | None = None
+    allow: net.Allow | None = None
     versions: VersionRange | None = None
     use_alpn: bool = True
     encrypt_blocks: bool = True
@@ -131,9 +137,7 @@ class Client:
     ) -> "Client":
         """Connect to the first host of `address` that can be reached and proves its identity."""
         config = config or ClientConfig()
-        failure: ClientError = ConnectFailed(
-            "the address has only onion hosts, and no SOCKS proxy is set"
-        )
+        failure: ClientError | None = None
         for host in _reachable(address, config.socks):
             try:
                 async with asyncio.timeout(config.connect_timeout):
@@ -144,9 +148,13 @@ class Client:
                 failure = ConnectFailed(f"{host} did not answer in time")
             except (OSError, SocksError, WireError, UnicodeError) as exc:
                 failure = ConnectFailed(f"{host}: {exc}")  # also a port or name that cannot be
+            except AddressRefused as exc:
+                failure = failure or exc  # what happened at another host says more
             except ClientError as exc:
                 failure = exc
-        raise failure
+        raise failure or ConnectFailed(
+            "the address has only onion hosts, and no SOCKS proxy is set"
+        )
 
     @classmethod
     async def _connect(
@@ -162,7 +170,7 @@ class Client:
         context = _context(
             protocol.alpn if config.use_alpn else None, service and service.credentials
         )
-        sock = await _open(host, address.effective_port, config.socks)
+        sock = await _open(host, address.effective_port, config)
         _, connection = await net.create_connection(
             lambda: _ClientConnection(protocol, address, config, service, on_push, on_disconnect),
             sock,
@@ -430,10 +438,14 @@ def _reachable(address: ServerAddress, socks: SocksProxy | None) -> list[Host]:
     return sorted(address.hosts, key=lambda host: host.kind is not HostKind.ONION)
 
 
-async def _open(host: Host, port: int, socks: SocksProxy | None) -> Any:
-    if socks is not None and socks.serves(host):
-        return await connect_through(socks, host, port)
-    return await net.connect_tcp(host.text, port)
+async def _open(host: Host, port: int, config: ClientConfig) -> Any:
+    socks, allow = config.socks, config.allow
+    if socks is None or not socks.serves(host):
+        return await net.connect_tcp(host.text, port, allow)
+    is_address = host.kind in (HostKind.IPV4, HostKind.IPV6)
+    if allow is not None and is_address and not allow(ip_address(host.text)):
+        raise AddressRefused(f"{host} may not be connected to")
+    return await connect_through(socks, host, port)
 
 
 @lru_cache(maxsize=64)

@@ -3,6 +3,7 @@
 Exception
 ├── ClientError                a request that got no proper answer
 │   ├── ConnectFailed          no connection: name, address, proxy, TLS
+│   │   └── AddressRefused     the host has only addresses that we do not connect to
 │   ├── HandshakeFailed        a peer that is not who it should be, or speaks another version
 │   ├── Disconnected           the connection ended before the answer
 │   ├── RequestTimeout         no answer in time
@@ -20,6 +21,10 @@ class ClientError(Exception):
 
 class ConnectFailed(ClientError):
     """No connection could be made."""
+
+
+class AddressRefused(ConnectFailed):
+    """The host has only addresses that we do not connect to."""
 
 
 class HandshakeFailed(ClientError):

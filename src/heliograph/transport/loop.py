@@ -20,12 +20,15 @@ import socket
 import ssl
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from heliograph.transport.errors import AddressRefused
 from heliograph.transport.tls import set_tcp_options
 
 __all__ = [
+    "Allow",
     "Net",
     "Server",
     "chosen_net",
@@ -41,6 +44,9 @@ logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 _Protocol = TypeVar("_Protocol", bound=asyncio.BaseProtocol)
+
+Allow = Callable[[IPv4Address | IPv6Address], bool]
+"""Whether an address may be connected to."""
 
 ENVIRONMENT_VARIABLE = "HELIOGRAPH_NET"
 HANDSHAKE_TIMEOUT = 60.0
@@ -221,13 +227,19 @@ async def create_server(
     return Server(sock, protocol_factory, ssl, handshake_timeout, max_handshakes)
 
 
-async def connect_tcp(host: str, port: int) -> socket.socket:
-    """Connect to the first address of ``host`` that answers, in the resolver's order."""
+async def connect_tcp(host: str, port: int, allow: Allow | None = None) -> socket.socket:
+    """Connect to the first address of ``host`` that answers, in the resolver's order.
+
+    Addresses are judged after the name was resolved, so that no name can stand for another one.
+    """
     loop = asyncio.get_running_loop()
-    failure = OSError("the host has no address")
+    failure: Exception = OSError("the host has no address")
     for family, kind, protocol, _, address in await loop.getaddrinfo(
         host, port, type=socket.SOCK_STREAM
     ):
+        if allow is not None and not allow(ip_address(address[0])):
+            failure = AddressRefused("the host has only addresses that may not be connected to")
+            continue
         sock = socket.socket(family, kind, protocol)
         try:
             sock.setblocking(False)

@@ -130,12 +130,22 @@ def notification_data(push: Push) -> dict[str, object]:
 
 
 def encode_apns(push: Push) -> bytes:
-    """The APNs body, members in the reference's order."""
-    aps: dict[str, object] = {"content-available": 1}
-    if isinstance(push, MessagePush):
-        aps = {"category": CHECK_MESSAGE_CATEGORY, "mutable-content": 1, "alert": ALERT_TEXT}
-    body = {"notificationData": notification_data(push), "aps": aps}
-    return json.dumps(body, separators=(",", ":")).encode()
+    """The APNs body, members in the reference's order; written out, as nothing needs escaping."""
+    match push:
+        case VerificationPush():
+            data = f'"nonce":"{b64encode(push.nonce)}","verification":"{b64encode(push.box)}"'
+        case MessagePush():
+            data = f'"message":"{b64encode(push.box)}","nonce":"{b64encode(push.nonce)}"'
+        case CheckMessagesPush():
+            data = '"checkMessages":true'
+        case _:
+            assert_never(push)
+    aps = _ALERT if isinstance(push, MessagePush) else _SILENT
+    return f'{{"notificationData":{{{data}}},"aps":{aps}}}'.encode("ascii")
+
+
+_SILENT = '{"content-available":1}'
+_ALERT = f'{{"category":"{CHECK_MESSAGE_CATEGORY}","mutable-content":1,"alert":"{ALERT_TEXT}"}}'
 
 
 def decode_push(data: bytes) -> Push:
@@ -151,7 +161,7 @@ def decode_push(data: bytes) -> Push:
             return VerificationPush(_nonce(nonce), b64decode(box))
         case {"nonce": str(nonce), "message": str(box)}:
             return MessagePush(_nonce(nonce), b64decode(box))
-        case {"checkMessages": True}:
+        case {"checkMessages": True | "true"}:  # FCM carries texts only
             return CheckMessagesPush()
     raise _bad("no notification data")
 

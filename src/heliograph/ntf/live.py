@@ -1,0 +1,96 @@
+"""What the router is doing now with messaging routers, as metrics and the control port tell it.
+
+Messaging routers of the operator's own are told by name; of others, only how many there are.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from heliograph.ntf.totals import Totals
+
+if TYPE_CHECKING:
+    from heliograph.ntf.router import NtfRouter
+
+
+@dataclass(slots=True)
+class Servers:
+    own: list[str] = field(default_factory=list)
+    other: int = 0
+
+
+@dataclass(slots=True)
+class Subscriptions:
+    own: dict[str, int] = field(default_factory=dict)
+    other_servers: int = 0
+    other: int = 0
+
+    @property
+    def total(self) -> int:
+        return sum(self.own.values()) + self.other
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """`connected` and `waiting` divide the subscribers."""
+
+    subscribers: Servers
+    connected: Servers
+    waiting: Servers
+    active_service: Subscriptions
+    active: Subscriptions
+    pending_service: Subscriptions
+    pending: Subscriptions
+
+    @property
+    def sessions(self) -> int:
+        return len(self.connected.own) + self.connected.other
+
+
+def look(router: "NtfRouter", totals: Totals | None) -> Live:
+    subscribers = router.subscribers
+    connected = {
+        server_id: subscriber.client
+        for server_id, subscriber in subscribers.items()
+        if subscriber.client is not None and subscriber.client.is_connected
+    }
+    active: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+    for server_id, client in connected.items():
+        by_service = client.established.service is not None
+        active[by_service].append((server_id, subscribers[server_id].subscribed))
+    pending: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+    for (server_id, associated), number in (totals or Totals()).pending.items():
+        pending[associated].append((server_id, number))
+    return Live(
+        _servers(router, subscribers),
+        _servers(router, connected),
+        _servers(router, subscribers.keys() - connected.keys()),
+        _subscriptions(router, active[True]),
+        _subscriptions(router, active[False]),
+        _subscriptions(router, pending[True]),
+        _subscriptions(router, pending[False]),
+    )
+
+
+def _servers(router: "NtfRouter", server_ids: Iterable[int]) -> Servers:
+    found = Servers()
+    for server_id in server_ids:
+        host = router.own_host(server_id)
+        if host is None:
+            found.other += 1
+        else:
+            found.own.append(host)
+    found.own.sort()
+    return found
+
+
+def _subscriptions(router: "NtfRouter", numbers: list[tuple[int, int]]) -> Subscriptions:
+    found = Subscriptions()
+    for server_id, number in numbers:
+        host = router.own_host(server_id)
+        if host is not None:
+            found.own[host] = found.own.get(host, 0) + number
+        elif number:
+            found.other_servers += 1
+            found.other += number
+    return found

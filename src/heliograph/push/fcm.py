@@ -1,0 +1,263 @@
+"""Firebase Cloud Messaging, HTTP v1, with a service account.
+
+https://firebase.google.com/docs/reference/fcm/rest/v1/projects.messages
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlencode
+
+from heliograph.crypto.errors import CryptoError
+from heliograph.crypto.jwt import RsaKey, sign_jwt
+from heliograph.push.http import Answer, Connections, HttpSettings, NoAnswer, word
+from heliograph.push.ids import short_id
+from heliograph.push.provider import (
+    Accepted,
+    Delivery,
+    Outcome,
+    Refused,
+    RetryLater,
+    TokenInvalid,
+)
+from heliograph.wire.push import MessagePush, notification_data
+from heliograph.wire.tokens import FcmDeviceToken, InvalidReason
+
+URL = "https://fcm.googleapis.com"
+SCOPE = "https://www.googleapis.com/auth/firebase.messaging"
+GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
+
+ASSERTION_LIFETIME = 3600
+EARLY = 300.0
+"""Seconds before its end that an access token is replaced."""
+
+MIN_INTERVAL = 60.0
+"""Seconds between access tokens that replace one which was not taken."""
+
+MAX_TTL = 28 * 24 * 3600
+COLLAPSE_KEY_SIZE = 64
+
+
+class ServiceAccountError(ValueError):
+    """The service account's file cannot be used; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class FcmConfig:
+    service_account: bytes = field(repr=False)
+    """The JSON file that Google gave."""
+
+    url: str = URL
+    token_url: str | None = None
+    """Where access tokens are had, if not where the service account says."""
+
+    http: HttpSettings = field(default_factory=HttpSettings)
+
+
+class FcmProvider:
+    def __init__(self, config: FcmConfig, clock: Callable[[], float] = time.time) -> None:
+        account = _ServiceAccount.parse(config.service_account)
+        self._connections = Connections(config.http)
+        self._access = _Access(account, config, clock)
+        self._url = f"{config.url.rstrip('/')}/v1/projects/{account.project_id}/messages:send"
+        self._clock = clock
+        self._closed = False
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        if not isinstance(delivery.device, FcmDeviceToken):
+            return Refused("NoSuchProvider")
+        if self._closed:
+            return RetryLater(None, "Closed")
+        body = json.dumps({"message": self._message(delivery, delivery.device)}).encode()
+        try:
+            access = await self._access.current()
+            if not isinstance(access, str):
+                return access
+            answer = await self._post(access, body)
+            if answer.status == 401 and self._access.forget(access):
+                access = await self._access.current()
+                if not isinstance(access, str):
+                    return access
+                answer = await self._post(access, body)
+        except NoAnswer as exc:
+            return RetryLater(None, exc.reason, connection=True)
+        return _outcome(answer)
+
+    async def refresh(self) -> None:
+        self._connections.refresh()
+        self._access.connections.refresh()
+
+    async def close(self) -> None:
+        self._closed = True
+        self._connections.close()
+        self._access.connections.close()
+
+    async def _post(self, access: str, body: bytes) -> Answer:
+        headers = {"authorization": f"Bearer {access}", "content-type": "application/json"}
+        return await self._connections.post(self._url, headers, body, read=True)
+
+    def _message(self, delivery: Delivery, device: FcmDeviceToken) -> dict[str, Any]:
+        ttl = min(max(delivery.expires_at - int(self._clock()), 0), MAX_TTL)
+        urgent = isinstance(delivery.push, MessagePush)
+        android = {"priority": "HIGH" if urgent else "NORMAL", "ttl": f"{ttl}s"}
+        if delivery.collapse_id is not None:
+            android["collapse_key"] = short_id(delivery.collapse_id, COLLAPSE_KEY_SIZE)
+        return {"token": device.token, "data": fcm_data(delivery), "android": android}
+
+
+def fcm_data(delivery: Delivery) -> dict[str, str]:
+    """The same fields as everywhere, but values are texts."""
+    return {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in notification_data(delivery.push).items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _ServiceAccount:
+    project_id: str
+    email: str
+    key: RsaKey
+    key_id: str
+    token_uri: str
+
+    @classmethod
+    def parse(cls, text: bytes) -> "_ServiceAccount":
+        names = ("project_id", "client_email", "private_key", "private_key_id", "token_uri")
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError):
+            raise ServiceAccountError("the service account's file is not JSON") from None
+        for name in names:
+            if not isinstance(data, dict) or not isinstance(data.get(name), str):
+                raise ServiceAccountError(f"the service account's file has no {name}")
+        project_id, email, pem, key_id, token_uri = (data[name] for name in names)
+        try:
+            key = RsaKey.from_pem(pem.encode())
+        except CryptoError as exc:
+            raise ServiceAccountError(f"the service account's private_key is {exc}") from None
+        return cls(project_id, email, key, key_id, token_uri)
+
+
+class _Access:
+    """The access token; whoever needs a new one while it is fetched waits for the same."""
+
+    def __init__(
+        self, account: _ServiceAccount, config: FcmConfig, clock: Callable[[], float]
+    ) -> None:
+        self.connections = Connections(config.http)
+        self._account = account
+        self._url = config.token_url or account.token_uri
+        self._clock = clock
+        self._token = ""
+        self._expires_at = 0.0
+        self._forgot_at: float | None = None
+        self._fetching: asyncio.Task[Outcome | str] | None = None
+
+    async def current(self) -> Outcome | str:
+        """The token, or why there is none. Raises `NoAnswer`."""
+        if self._token and self._clock() < self._expires_at - EARLY:
+            return self._token
+        if self._fetching is None:
+            self._fetching = asyncio.create_task(self._fetch())
+            self._fetching.add_done_callback(self._fetched)
+        return await asyncio.shield(self._fetching)
+
+    def forget(self, token: str) -> bool:
+        """A token was not taken; False if it is no use to ask for another."""
+        if token == self._token:
+            now = self._clock()
+            if self._forgot_at is not None and 0 <= now - self._forgot_at < MIN_INTERVAL:
+                return False
+            self._forgot_at = now
+            self._token = ""
+        return True
+
+    def _fetched(self, task: "asyncio.Task[Outcome | str]") -> None:
+        self._fetching = None
+        if not task.cancelled():
+            task.exception()  # those who waited have it
+
+    async def _fetch(self) -> Outcome | str:
+        now = int(self._clock())
+        claims = {
+            "iss": self._account.email,
+            "scope": SCOPE,
+            "aud": self._account.token_uri,
+            "iat": now,
+            "exp": now + ASSERTION_LIFETIME,
+        }
+        assertion = sign_jwt(self._account.key, claims, typ="JWT", kid=self._account.key_id)
+        form = urlencode({"grant_type": GRANT, "assertion": assertion}).encode()
+        headers = {"content-type": "application/x-www-form-urlencoded"}
+        answer = await self.connections.post(self._url, headers, form, read=True)
+        body = _json(answer)
+        match body:
+            case {"access_token": str(token), "expires_in": int(seconds)} if answer.status == 200:
+                self._token, self._expires_at = token, now + seconds
+                return token
+        reason = word(body.get("error"), answer.status)
+        if answer.status == 429 or answer.status >= 500:
+            return RetryLater(answer.retry_after, reason)
+        return Refused(reason)
+
+
+def _outcome(answer: Answer) -> Outcome:
+    if answer.status == 200:
+        return Accepted(_provider_id(_json(answer).get("name")))
+    error = _json(answer).get("error")
+    error = error if isinstance(error, dict) else {}
+    code = _fcm_code(error)
+    reason = word(code or error.get("status"), answer.status)
+    if code == "UNREGISTERED":
+        return TokenInvalid(InvalidReason.UNREGISTERED)
+    if code == "SENDER_ID_MISMATCH":
+        return TokenInvalid(InvalidReason.TOPIC)
+    if reason == "INVALID_ARGUMENT" and _blames_token(error):
+        return TokenInvalid(InvalidReason.BAD)
+    if answer.status == 429 or answer.status >= 500:
+        return RetryLater(answer.retry_after, reason)
+    return Refused(reason)
+
+
+def _provider_id(name: object) -> str | None:
+    """`projects/P/messages/ID` without the project."""
+    return name.rpartition("/")[2] if isinstance(name, str) else None
+
+
+def _fcm_code(error: Mapping[str, Any]) -> str | None:
+    for detail in _details(error, "google.firebase.fcm.v1.FcmError"):
+        code = detail.get("errorCode")
+        if isinstance(code, str):
+            return code
+    return None
+
+
+def _blames_token(error: Mapping[str, Any]) -> bool:
+    """INVALID_ARGUMENT says little: it is also the answer to a message that is too big."""
+    for detail in _details(error, "google.rpc.BadRequest"):
+        violations = detail.get("fieldViolations")
+        for violation in violations if isinstance(violations, list) else ():
+            if isinstance(violation, dict) and violation.get("field") == "message.token":
+                return True
+    return "registration token" in str(error.get("message"))
+
+
+def _details(error: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
+    details = error.get("details")
+    return [
+        detail
+        for detail in (details if isinstance(details, list) else ())
+        if isinstance(detail, dict) and str(detail.get("@type")).endswith(f"/{kind}")
+    ]
+
+
+def _json(answer: Answer) -> dict[str, Any]:
+    try:
+        body = json.loads(answer.body)
+    except (ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}

@@ -1,0 +1,197 @@
+import asyncio
+import socket
+import time
+from collections.abc import Sequence
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from heliograph.push import endpoints
+from heliograph.push.endpoints import Address, Endpoints, PrivateAddress, is_public
+from heliograph.push.http import HttpSettings, NoAnswer
+from heliograph.sim.authority import Authority
+from heliograph.sim.http2 import Http2Server, Reply
+
+PUBLIC = ip_address("203.0.114.1")
+SETTINGS = HttpSettings(connections=1, http2_only=False)
+
+
+class Names:
+    """A resolver that tests fill."""
+
+    def __init__(self, **names: Sequence[str]) -> None:
+        self.names = {name.replace("_", "."): list(found) for name, found in names.items()}
+        self.asked: list[str] = []
+
+    def __call__(self, host: str) -> Sequence[Address]:
+        self.asked.append(host)
+        if host not in self.names:
+            raise socket.gaierror(socket.EAI_NONAME, "unknown")
+        return [ip_address(text) for text in self.names[host]]
+
+
+@pytest.mark.parametrize(
+    "text", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
+)
+def test_public(text: str) -> None:
+    assert is_public(ip_address(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0"),
+        *("100.64.0.1", "192.0.2.1", "198.18.0.1", "224.0.0.1", "240.0.0.1", "255.255.255.255"),
+        *("::", "::1", "fe80::1", "fc00::1", "fec0::1", "ff02::1", "2001:db8::1"),
+        *(
+            "::ffff:127.0.0.1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
+            "2002:a00:1::",
+        ),
+        "2001:0:4136:e378:8000:63bf:3fff:fdd2",
+    ],
+)
+def test_not_public(text: str) -> None:
+    assert not is_public(ip_address(text))
+
+
+async def connections_to(host: str, resolver: Names, *, allow_private: bool = False) -> None:
+    found = Endpoints(SETTINGS, allow_private=allow_private, resolver=resolver)
+    try:
+        await found.connections(host)
+    finally:
+        found.close()
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("127.0.0.1", "10.0.0.1", "127.1", "0x7f.1", "0x7f000001", "2130706433", "017700000001"),
+        *("127.0.0.1.", "a.127", "1.2.3.4.5", "8.8.8.8.", "0x", "169.254.169.254"),
+    ],
+)
+async def test_numbers(host: str) -> None:
+    """No resolver is asked, because the HTTP client would not either."""
+    names = Names()
+    with pytest.raises(PrivateAddress):
+        await connections_to(host, names)
+    assert names.asked == []
+
+
+async def test_public_numbers() -> None:
+    await connections_to("8.8.8.8", Names())
+
+
+async def test_private_names() -> None:
+    names = Names(private_example=["10.0.0.1", "::1"], mixed_example=["10.0.0.1", "8.8.8.8"])
+    with pytest.raises(PrivateAddress):
+        await connections_to("private.example", names)
+    await connections_to("private.example", names, allow_private=True)
+    await connections_to("mixed.example", names)
+
+
+async def test_private_numbers_may_be_allowed() -> None:
+    await connections_to("127.0.0.1", Names(), allow_private=True)
+    with pytest.raises(PrivateAddress):
+        await connections_to("127.1", Names(), allow_private=True)
+
+
+async def test_unknown_names() -> None:
+    with pytest.raises(NoAnswer, match="NameNotResolved"):
+        await connections_to("unknown.example", Names())
+
+
+async def test_the_system_resolver() -> None:
+    found = Endpoints(SETTINGS)
+    with pytest.raises(PrivateAddress):
+        await found.connections("localhost")
+    with pytest.raises(NoAnswer):
+        await found.connections("a" * 64 + ".example")  # no label is that long
+    found.close()
+
+
+async def test_slow_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints, "LOOKUP_TIMEOUT", 0.05)
+
+    def resolver(host: str) -> Sequence[Address]:
+        time.sleep(0.2)
+        return [PUBLIC]
+
+    found = Endpoints(SETTINGS, resolver=resolver)
+    with pytest.raises(NoAnswer):
+        await found.connections("slow.example")
+    found.close()
+
+
+async def test_names_are_looked_up_once() -> None:
+    names = Names(a_example=["8.8.8.8"])
+    found = Endpoints(SETTINGS, resolver=names)
+    several = await asyncio.gather(*(found.connections("a.example") for _ in range(5)))
+    assert len(set(map(id, several))) == 1
+    assert await found.connections("a.example") is several[0]
+    assert names.asked == ["a.example"]
+    found.refresh()
+    found.close()
+
+
+async def test_names_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints, "KEEP", 0.0)
+    names = Names(a_example=["8.8.8.8"])
+    found = Endpoints(SETTINGS, resolver=names)
+    first = await found.connections("a.example")
+    assert await found.connections("a.example") is first
+    names.names["a.example"] = ["8.8.4.4"]
+    assert await found.connections("a.example") is not first
+    names.names["a.example"] = ["127.0.0.1"]
+    with pytest.raises(PrivateAddress):
+        await found.connections("a.example")
+    found.close()
+
+
+async def test_few_hosts_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints, "MAX_HOSTS", 2)
+    names = Names(a=["8.8.8.8"], b=["8.8.8.8"], c=["8.8.8.8"])
+    found = Endpoints(SETTINGS, resolver=names)
+    for host in "abacabc":
+        await found.connections(host)
+    assert names.asked == ["a", "b", "c", "b", "c"]
+    found.close()
+
+
+async def test_close_ends_lookups() -> None:
+    def resolver(host: str) -> Sequence[Address]:
+        time.sleep(0.2)
+        return [PUBLIC]
+
+    found = Endpoints(SETTINGS, resolver=resolver)
+    waiting = asyncio.create_task(found.connections("slow.example"))
+    cancelled = asyncio.create_task(found.connections("slow.example"))
+    await asyncio.sleep(0.05)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
+    found.close()
+    with pytest.raises(NoAnswer, match="Closed"):
+        await waiting
+
+
+async def test_connections_go_to_the_address_that_was_checked(tmp_path: Path) -> None:
+    """The name is unknown to the world, and stands for the loopback only here."""
+    authority = Authority(tmp_path)
+    server = Http2Server(lambda request: Reply(201), authority.server_context("rebound.example"))
+    port = await server.start("127.0.0.1", 0)
+    names = Names(rebound_example=["127.0.0.1"])
+    settings = HttpSettings(connections=1, ca=authority.file.read_bytes(), http2_only=False)
+    found = Endpoints(settings, allow_private=True, resolver=names)
+    connections = await found.connections("rebound.example")
+    names.names["rebound.example"] = ["192.0.2.1"]
+    for _ in range(3):
+        got = await connections.post(f"https://REBOUND.example:{port}/", {}, b"")
+        assert got.status == 201
+        connections.refresh()
+    assert names.asked == ["rebound.example"]
+    found.close()
+    await server.close()
