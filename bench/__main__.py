@@ -2,10 +2,10 @@
 
 import sys
 
-from bench import codec, ping, smp
+from bench import codec, ntf, ping, smp
 from heliograph.transport import loop
 
-BENCHMARKS = {"codec": codec.run, "ping": ping.run, "smp": smp.run}
+BENCHMARKS = {"codec": codec.run, "ping": ping.run, "smp": smp.run, "ntf": ntf.run}
 
 
 def main(names: list[str]) -> int:

@@ -20,7 +20,16 @@ from zlib import crc32
 
 from cryptography.utils import CryptographyDeprecationWarning
 
-from heliograph.crypto import authorization, boxes, certificates, keys, session_keys
+from heliograph.crypto import (
+    authorization,
+    boxes,
+    certificates,
+    jwt,
+    keys,
+    p256,
+    session_keys,
+    webpush,
+)
 from heliograph.crypto.errors import CryptoError
 from heliograph.wire import (
     addresses,
@@ -337,6 +346,11 @@ def bytes_targets() -> Iterator[Target]:
         push.encode_nmsg_meta,
     )
     yield pair(PUSHES, push.decode_push, push.encode_apns)
+    yield pair(
+        [b"V" + bytes(40), b"M" + bytes(40), b"C"],
+        push.decode_push_binary,
+        push.encode_push_binary,
+    )
     yield Target(
         "push.decode_pn_messages",
         texts("encoded", "pn_messages"),
@@ -459,6 +473,16 @@ def crypto_targets() -> Iterator[Target]:
         return certificates.identity_of([data, *chain[1:]], now)
 
     yield Target("crypto.identity_of", certificates_of, identity_of, share=0.1)
+    key = p256.P256Key.generate()
+    auth = bytes(16)
+    body = webpush.encrypt(b"plain", key.public, auth)
+    yield Target(
+        "crypto.webpush.decrypt", [body], lambda data: webpush.decrypt(data, key, auth), share=0.1
+    )
+    token = jwt.sign_jwt(key, {"aud": "x"})
+    yield Target(
+        "crypto.jwt.parse_jwt", [token.encode()], lambda data: jwt.parse_jwt(data.decode("latin-1"))
+    )
     pem = [certificates.certificates_to_pem(chain) for chain in chains]
     yield Target("crypto.certificates_from_pem", pem, certificates.certificates_from_pem, share=0.1)
 

@@ -31,10 +31,19 @@ class ServerProcess:
         self._process = process
         self._pipe = pipe
 
+    @property
+    def pid(self) -> int:
+        pid: int = self._process.pid
+        return pid
+
     def usage(self) -> Usage:
-        self._pipe.send("usage")
-        usage: Usage = self._pipe.recv()
+        usage: Usage = self.ask("usage")
         return usage
+
+    def ask(self, question: str) -> Any:
+        """What the server put into `QUESTIONS` under this name answers."""
+        self._pipe.send(question)
+        return self._pipe.recv()
 
 
 @asynccontextmanager
@@ -62,13 +71,18 @@ def _run(serve: Serve, arguments: tuple[Any, ...], pipe: Connection) -> None:
 
 def _answer(pipe: Connection) -> None:
     while True:
-        pipe.recv()
-        pipe.send(Usage(time.process_time(), _resident()))
+        pipe.send(QUESTIONS[pipe.recv()]())
 
 
 def _resident() -> int:
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+QUESTIONS: dict[str, Callable[[], Any]] = {
+    "usage": lambda: Usage(time.process_time(), _resident()),
+}
+"""In a server's process: what may be asked of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 import sys
 from pathlib import Path
 
+from heliograph.ntf import config as ntf
 from heliograph.runtime.config_text import reference
-from heliograph.smp.config import PREFIX, SmpConfig
+from heliograph.smp import config as smp
 
 TARGET = Path(__file__).with_name("configuration.md")
 
@@ -25,15 +26,33 @@ A text is written in the environment as it is, a list with commas, true and fals
 `check-config` reports everything that is wrong at once, unknown keys included, and changes nothing.
 A change takes effect when the router is restarted.
 
+"""
+
+MESSAGING = """\
 ## Messaging router
 
 `heliograph smp init`, `start`, `address`, `check-config`; see `heliograph smp --help`.
 
 """
 
+NOTIFICATION = """\
+## Notification router
+
+`heliograph ntf init`, `start`, `address`, `check-config` and more; see `heliograph ntf --help` and
+the [runbook](runbook.md). `import-ini` makes a configuration from the reference's.
+
+"""
+
 
 def main() -> str:
-    return INTRODUCTION + reference(SmpConfig, PREFIX).rstrip("\n") + "\n"
+    parts = (
+        INTRODUCTION,
+        MESSAGING,
+        reference(smp.SmpConfig, smp.PREFIX),
+        NOTIFICATION,
+        reference(ntf.NtfConfig, ntf.PREFIX),
+    )
+    return "".join(parts).rstrip("\n") + "\n"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Writes docs/protocol-map.md from the protocol tables: `python docs/protocol_map.py`."""
 
+import importlib
 import inspect
+import re
 import sys
 from pathlib import Path
 
@@ -35,18 +37,41 @@ def main() -> str:
     return "".join(parts)
 
 
+HANDLERS = {
+    "smp": ("heliograph.smp.commands", "heliograph.smp.messaging", "heliograph.smp.notifying"),
+    "ntf": ("heliograph.ntf.commands",),
+}
+"""Where each router handles commands; the method is the tag in lower case."""
+
+
 def _rows(table: Table) -> str:
-    head = "| tag | what it is | parameters | must come with | code |\n" + "| --- " * 5 + "|\n"
-    return head + "".join(_row(message) for message in table.messages)
+    head = "| tag | what it is | parameters | must come with | value | handled by |\n"
+    head += "| --- " * 6 + "|\n"
+    part = table.name.split()[0].lower() if table.name.endswith("command") else None
+    return head + "".join(_row(message, part) for message in table.messages)
 
 
-def _row(message: Message) -> str:
+def _handler(tag: str, part: str | None) -> str:
+    sources = {
+        module: inspect.getsource(importlib.import_module(module))
+        for module in HANDLERS.get(part or "", ())
+    }
+    for module, source in sources.items():
+        for name in (tag.lower(), f"_{tag.lower()}"):
+            if re.search(rf"^    (async )?def {name}\(", source, re.MULTILINE):
+                return f"`{module}.{name}`"
+    mentioned = (f"`{m}`" for m, source in sources.items() if re.search(rf"\.{tag}\b", source))
+    return next(mentioned, "")
+
+
+def _row(message: Message, part: str | None) -> str:
     doc = (inspect.getdoc(message.type) or "").split("\n")[0]
     if doc.startswith(f"{message.type.__name__}("):  # what a dataclass makes up
         doc = ""
     fields = "<br>".join(map(_field, message.fields))
     code = f"`{message.type.__module__}.{message.type.__name__}`"
-    cells = (f"`{tag_of(message).decode()}`", doc, fields, message.credentials.value, code)
+    tag = tag_of(message).decode()
+    cells = (f"`{tag}`", doc, fields, message.credentials.value, code, _handler(tag, part))
     return f"| {' | '.join(cells)} |\n"
 
 

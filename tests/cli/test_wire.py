@@ -4,6 +4,7 @@ import sys
 import pytest
 
 from heliograph.cli.main import main
+from heliograph.wire.primitives import pad
 
 
 def test_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -17,7 +18,7 @@ def test_command(capsys: pytest.CaptureFixture[str]) -> None:
 def test_standard_input(
     text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     assert main(["wire", "decode"]) == 0
     assert "PING" in capsys.readouterr().out
 
@@ -33,7 +34,10 @@ def test_handshake(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["xyz"], "not hex"),
         ([""], "nothing to decode"),
-        (["00"], "cannot be read"),
+        (["00"], "cannot be explained"),
+        (["--version", "0", "00"], "no such version"),
+        (["--protocol", "ntf", "--version", "4", "00"], "no such version"),
+        (["--protocol", "smp", "--version", "5", "00"], "no such version"),
         (["--handshake", "client", "00"], "1 bytes"),
     ],
 )
@@ -42,3 +46,30 @@ def test_clear_errors(
 ) -> None:
     assert main(["wire", "decode", *arguments]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_what_a_peer_sent_never_reaches_the_terminal_raw(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for command in (b"ERR STORE \n\x1b[31m", b"ERR PROXY BROKER RESPONSE \x02\xff\xfe"):
+        assert main(["wire", "decode", command.hex()]) == 0
+        out = capsys.readouterr().out
+        assert "response" in out
+        assert "\x1b" not in out
+        assert out.isascii()
+
+
+def test_binary_input_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\xff\xfe")))
+    assert main(["wire", "decode"]) == 1
+    assert "not hex" in capsys.readouterr().err
+
+
+def test_handshake_of_a_whole_block_is_told_by_its_size(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    block = pad(b"\x00\x06\x00\x06\x00", 16384)
+    assert main(["wire", "decode", "--handshake", "server", block.hex()]) == 0
+    assert "SMP server handshake" in capsys.readouterr().out

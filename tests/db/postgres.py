@@ -17,6 +17,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import psycopg
+from psycopg import sql
 
 _NOBODY = 65534
 _OPTIONS = ("fsync=off", "listen_addresses=", "max_connections=50", "log_min_messages=panic")
@@ -104,7 +105,7 @@ class Postgres:
         """Of a schema that has nothing in it."""
         name = f"test{next(self._names)}"
         with psycopg.connect(self.url) as connection:
-            connection.execute(f"CREATE SCHEMA {name}")  # type: ignore[call-overload]
+            connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(name)))
         return f"{self.url}&options={quote(f'-csearch_path={name}')}"
 
 

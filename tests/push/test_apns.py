@@ -158,7 +158,7 @@ def test_the_documented_limit_is_exceeded_by_the_reference() -> None:
 )
 async def test_each_provider_has_its_host(apns: Simulator, kind: PushProvider, field: str) -> None:
     nowhere = "https://127.0.0.1:1"
-    elsewhere = dict.fromkeys(("url", "sandbox_url", "test_url"), nowhere)
+    elsewhere: dict[str, Any] = dict.fromkeys(("url", "sandbox_url", "test_url"), nowhere)
     settings = replace(config(apns), **{**elsewhere, field: apns.url + "/"})
     async with closing(ApnsProvider(settings)) as provider:
         for other in (PushProvider.APNS_PROD, PushProvider.APNS_DEV, PushProvider.APNS_TEST):

@@ -1,7 +1,7 @@
 import asyncio
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -178,20 +178,39 @@ async def test_close_ends_lookups() -> None:
         await waiting
 
 
-async def test_connections_go_to_the_address_that_was_checked(tmp_path: Path) -> None:
-    """The name is unknown to the world, and stands for the loopback only here."""
+@pytest.fixture
+async def rebound(tmp_path: Path) -> AsyncIterator[tuple[int, HttpSettings]]:
+    """A server whose name is unknown to the world, and stands for the loopback only here."""
     authority = Authority(tmp_path)
-    server = Http2Server(lambda request: Reply(201), authority.server_context("rebound.example"))
+    context = authority.server_context("rebound.example", "rebound.example.")
+    server = Http2Server(lambda request: Reply(201), context)
     port = await server.start("127.0.0.1", 0)
+    ca = authority.file.read_bytes()
+    yield port, HttpSettings(connections=1, ca=ca, http2_only=False)
+    await server.close()
+
+
+async def test_connections_go_to_the_address_that_was_checked(
+    rebound: tuple[int, HttpSettings],
+) -> None:
+    port, settings = rebound
     names = Names(rebound_example=["127.0.0.1"])
-    settings = HttpSettings(connections=1, ca=authority.file.read_bytes(), http2_only=False)
     found = Endpoints(settings, allow_private=True, resolver=names)
     connections = await found.connections("rebound.example")
     names.names["rebound.example"] = ["192.0.2.1"]
     for _ in range(3):
-        got = await connections.post(f"https://REBOUND.example:{port}/", {}, b"")
+        got = await connections.post(f"https://rebound.example:{port}/", {}, b"")
         assert got.status == 201
         connections.refresh()
     assert names.asked == ["rebound.example"]
     found.close()
-    await server.close()
+
+
+@pytest.mark.parametrize("host", ["REBOUND.example", "rebound.example.", "localhost", "127.0.0.1"])
+async def test_no_other_spelling_is_resolved(rebound: tuple[int, HttpSettings], host: str) -> None:
+    port, settings = rebound
+    found = Endpoints(settings, allow_private=True, resolver=Names(rebound_example=["127.0.0.1"]))
+    connections = await found.connections("rebound.example")
+    with pytest.raises(NoAnswer, match="NotPinned"):
+        await connections.post(f"https://{host}:{port}/", {}, b"")
+    found.close()

@@ -150,6 +150,11 @@ async def test_retry_after(service: Simulator, provider: WebPushProvider, status
     assert not outcome.connection
 
 
+async def test_hosts_in_capitals(service: Simulator, provider: WebPushProvider) -> None:
+    """wreq would resolve them by itself: the pin is for lower case."""
+    assert await provider.send(delivery(device(service, host="LocalHost"))) == Accepted()
+
+
 # VAPID
 
 
@@ -176,7 +181,7 @@ async def test_a_bad_contact(service: Simulator, clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("host", "port", "origin"),
     [
-        ("Push.Example", "", "https://push.example"),
+        ("push.example", "", "https://push.example"),
         ("push.example", "443", "https://push.example"),
         ("push.example", "0443", "https://push.example"),
         ("push.example", "8443", "https://push.example:8443"),

@@ -1,4 +1,4 @@
-"""Helpers of the router's tests: a router that runs on real sockets, its peers, and their queues."""
+"""Helpers of the router's tests: a router on real sockets, its peers, and their queues."""
 
 import asyncio
 import functools
@@ -374,7 +374,7 @@ async def create(
         password,
         SubscriptionMode.SUBSCRIBE if subscribe else SubscriptionMode.CREATE_ONLY,
         mode and QueueReqData(mode),
-        notifier and NewNtfCreds(notifier.auth.public, notifier.dh.public),
+        None if notifier is None else NewNtfCreds(notifier.auth.public, notifier.dh.public),
     )
     ids = await peer.ask(command, b"", recipient.private)
     assert isinstance(ids, smp.IDS), ids

@@ -194,6 +194,7 @@ async def test_a_real_slow_reader_gets_everything_once_it_reads(small_world: Wor
     written += 120
     await asyncio.sleep(0.15)
     assert len(client.outbox) >= 60
+    assert not client.connection.has_arrived
     read_again(ntf)
     await until(lambda: len(ntf.pushes) >= written)
     for queue in queues[:5]:

@@ -21,6 +21,7 @@ from tests.smp.support import (
     create,
     create_notified,
     error,
+    until,
     with_settings,
 )
 
@@ -116,7 +117,7 @@ async def test_two_senders_and_a_receiver_at_once(world: World) -> None:
         answers = await asyncio.gather(
             queue.send(bob, b"bob %d" % n), queue.send(carol, b"carol %d" % n)
         )
-        assert answers == [OK, OK]
+        assert list(answers) == [OK, OK]
         first = await alice.push(queue.rcv_id)
         second = await queue.ack(alice, first)
         assert {queue.body(first), queue.body(second)} == sent
@@ -141,6 +142,56 @@ async def test_take_over(world: World) -> None:
     assert queue.body(message) == b"three"
     assert await queue.ack(alice, message) == NO_MSG
     assert await queue.ack(phone, message) == OK
+    assert await alice.is_quiet()
+
+
+async def test_taken_over_before_it_was_answered(world: World) -> None:
+    """Who loses the subscription at once is told so after it was told that it has it."""
+    alice = await world.connect()
+    queue = await create(alice, subscribe=False)
+    await queue.send(alice, b"one")
+    for _ in range(5):
+        peers = [await world.connect() for _ in range(3)]
+        assert await asyncio.gather(*map(queue.sub, peers)) == [smp.SOK()] * 3
+        await until(lambda peers=peers: sum(len(peer.pushes) for peer in peers) >= 3)  # type: ignore[misc]
+        ended = [peer for peer in peers if (queue.rcv_id, smp.END()) in peer.pushes]
+        [holder] = [peer for peer in peers if peer not in ended]
+        assert all(peer.pushes[-1] == (queue.rcv_id, smp.END()) for peer in ended)
+        assert queue.body(holder.pushes[0][1]) == b"one"
+        for peer in peers:
+            await peer.close()
+
+
+async def test_the_order_of_an_answer_and_its_end(small_world: World) -> None:
+    alice, phone = await small_world.connect(), await small_world.connect()
+    queue = await create(alice, subscribe=False)
+    await queue.send(alice, b"one")
+    seen: list[object] = []
+    received = alice.client._received
+
+    def record(item: Any, on_push: Any) -> None:
+        seen.append(item.message)
+        received(item, on_push)
+
+    alice.client._received = record  # type: ignore[method-assign]
+    await asyncio.gather(queue.sub(alice), queue.sub(phone))
+    await until(lambda: smp.END() in seen or smp.END() in [item for _, item in phone.pushes])
+    if smp.END() in seen:
+        assert seen.index(smp.SOK()) < seen.index(smp.END())
+
+
+async def test_taken_over_while_it_acknowledges(world: World) -> None:
+    alice, phone = await world.connect(), await world.connect()
+    queue = await create(alice)
+    await queue.send(alice, b"one")
+    await queue.send(alice, b"two")
+    message = await alice.push(queue.rcv_id)
+    acknowledged, subscribed = await asyncio.gather(queue.ack(alice, message), queue.sub(phone))
+    assert subscribed == smp.SOK()
+    assert acknowledged in (OK, NO_MSG) or queue.body(acknowledged) == b"two"
+    assert await alice.push(queue.rcv_id) == smp.END()
+    first = queue.body(await phone.push(queue.rcv_id))
+    assert first == (b"one" if acknowledged == NO_MSG else b"two")
     assert await alice.is_quiet()
 
 
@@ -327,10 +378,10 @@ class TestExpiry:
         await queue.send(alice, b"old")
         await world.restart()
         alice = await world.connect()
-        answers: list[Any] = await asyncio.gather(
+        _, subscribed, sent = await asyncio.gather(
             world.router.expire(NOW + 1000), queue.sub(alice), queue.send(alice, b"new")
         )
-        assert answers[1:] == [smp.SOK(), OK]
+        assert (subscribed, sent) == (smp.SOK(), OK)
         phone = await world.connect()
         assert await queue.receive_all(phone) in ([], [b"new"])  # it may have expired as well
         assert await queue.size(phone) == 0
@@ -348,9 +399,7 @@ async def test_a_full_queue_accepts_again_after_expiry(world: World) -> None:
     assert await queue.send(alice, b"two") == OK
 
 
-@pytest.mark.parametrize(
-    "settings", [with_settings(message_ttl=-10, expiration_interval=0.05)]
-)
+@pytest.mark.parametrize("settings", [with_settings(message_ttl=-10, expiration_interval=0.05)])
 async def test_the_router_expires_by_itself(small_world: World) -> None:
     alice = await small_world.connect()
     queue = await create(alice, subscribe=False)

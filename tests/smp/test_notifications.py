@@ -27,9 +27,7 @@ from tests.smp.support import (
 async def msg_ids(peer: Peer, queue: Queue, count: int) -> list[bytes]:
     """Of the messages that the next notifications are about."""
     assert queue.notifier is not None
-    return [
-        queue.notifier.decrypt(await peer.push(queue.notifier_id)).msg_id for _ in range(count)
-    ]
+    return [queue.notifier.decrypt(await peer.push(queue.notifier_id)).msg_id for _ in range(count)]
 
 
 def by_recipient(queue: Queue, command: Any) -> ClientRequest:

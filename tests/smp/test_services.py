@@ -233,9 +233,7 @@ async def test_signatures(world: World, alice: Peer) -> None:
         assert await ntf.ask(smp.NSUBS(0), entity_id, by) == SERVICE
     assert await ntf.ask(smp.NSUBS(0), ntf.service_id, keys().private) == SERVICE
     signed_twice = smp.NSUBS(0)
-    answer = await ntf.ask_as(
-        signed_twice, ntf.service_id, session.key, service_key=session.key
-    )
+    answer = await ntf.ask_as(signed_twice, ntf.service_id, session.key, service_key=session.key)
     assert answer == SERVICE
     assert await plain.ask(smp.NSUBS(0), ntf.service_id, session.key) == SERVICE
 

@@ -73,7 +73,7 @@ async def test_what_ids_says(small_world: World, version: int) -> None:
     for mode in (QueueMode.MESSAGING, QueueMode.CONTACT, None):
         queue = await create(alice, mode=mode)
         modes[mode] = queue.ids.mode
-        assert queue.ids.link_id is queue.ids.service_id is queue.ids.ntf_creds is None
+        assert (queue.ids.link_id, queue.ids.service_id, queue.ids.ntf_creds) == (None,) * 3
     if version >= 15:
         assert modes == {mode: mode for mode in modes}
     elif version >= 9:

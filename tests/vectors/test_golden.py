@@ -367,7 +367,7 @@ def check_error(vector: Line) -> None:
     if match := re.fullmatch(command_error, vector["value"]):
         assert error is errors.ErrorCode(f"CMD {match[1]}")
     elif isinstance(error, errors.STORE):
-        assert error.text.encode() == parse_string(vector["value"])
+        assert error.text == parse_string(vector["value"]).decode("latin-1")
     elif isinstance(error, errors.ErrorCode):
         assert error.value == first
     else:

@@ -119,3 +119,26 @@ def test_values_are_described_for_people() -> None:
     assert describe(ntf.TCRN(5)) == "TCRN(minutes=5)"
     assert describe(smp.NSUB()) == "NSUB()"
     assert describe(Algorithm.ED448) == "ED448"
+
+
+def test_what_a_peer_sent_is_escaped() -> None:
+    assert describe("a\n\x1b[31m\udcff") == "a\\n\\x1b[31m\\udcff"
+
+
+def test_the_error_is_about_the_outermost_sound_frame() -> None:
+    session = Session.ntf(bytes(32), 3)
+    [content] = pack(
+        session, [encode_transmission(session, bytes(24), b"", b"TNEW Txx", bytes(64))]
+    )
+    with pytest.raises(WireError, match="as NTF block: unknown push provider"):
+        explain(pad(content, 512))
+    with pytest.raises(WireError, match="as NTF content: unknown push provider"):
+        explain(content)
+    with pytest.raises(WireError, match="as NTF command: unknown NTF response"):
+        explain(b"HELLO")
+    with pytest.raises(WireError, match="nothing to explain"):
+        explain(b"PING", "ntf", 9)
+
+
+def test_responses_are_called_so() -> None:
+    assert explain(b"ERR AUTH").title == "NTF response, version 3"

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from heliograph import __version__
-from heliograph.cli import demo, sim, smp, wire
+from heliograph.cli import demo, ntf, sim, smp, wire
 
-PARTS = (smp, sim, wire, demo)
+PARTS = (smp, ntf, sim, wire, demo)
 """Modules with `add(subparsers)`, in the order that `--help` lists them."""
 
 

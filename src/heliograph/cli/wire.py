@@ -7,6 +7,8 @@ from typing import Any
 
 from heliograph.wire.errors import WireError
 from heliograph.wire.explain import Explanation, explain, explain_handshake
+from heliograph.wire.transmissions import SMP_BLOCK_SIZE
+from heliograph.wire.versions import NTF_VERSIONS, SMP_VERSIONS, VersionRange
 
 _EXAMPLE = """\
 examples:
@@ -42,16 +44,19 @@ def add(commands: Any) -> None:
 
 
 def run_decode(options: argparse.Namespace) -> int:
-    text = "".join(options.hex) if options.hex else sys.stdin.read()
+    text = "".join(options.hex) if options.hex else _standard_input()
     try:
         data = bytes.fromhex("".join(text.split()).removeprefix("0x").replace(":", ""))
     except (ValueError, binascii.Error):
         return _fail("the input is not hex: give pairs of the digits 0-9 and a-f")
+    if options.version is not None and not _is_known(options.protocol, options.version):
+        return _fail(f"no such version: NTF has {_range(NTF_VERSIONS)}, SMP {_range(SMP_VERSIONS)}")
     if not data:
         return _fail("there is nothing to decode: give the bytes in hex, or on standard input")
     try:
         if options.handshake:
-            explanation = explain_handshake(data, options.protocol or "ntf", options.handshake)
+            protocol = options.protocol or ("smp" if len(data) == SMP_BLOCK_SIZE else "ntf")
+            explanation = explain_handshake(data, protocol, options.handshake)
         else:
             explanation = explain(data, options.protocol, options.version)
     except WireError as exc:
@@ -60,12 +65,28 @@ def run_decode(options: argparse.Namespace) -> int:
     return 0
 
 
+def _is_known(protocol: str | None, version: int) -> bool:
+    return (protocol != "smp" and version in NTF_VERSIONS) or (
+        protocol != "ntf" and version in SMP_VERSIONS
+    )
+
+
+def _range(versions: VersionRange) -> str:
+    return f"{versions.min} to {versions.max}"
+
+
+def _standard_input() -> str:
+    return sys.stdin.buffer.read().decode("ascii", "replace")
+
+
 def _print(explanation: Explanation) -> None:
     print(explanation.title)
     width = max((len(line.name) for line in explanation.lines), default=0)
     for line in explanation.lines:
         span = "" if line.start is None else f"{line.start:5}..{line.end:<5} "
-        print(f"  {span}{line.name:{width}}  {line.meaning}")
+        text = f"  {span}{line.name:{width}}  {line.meaning}"
+        encoding = sys.stdout.encoding or "utf-8"
+        print(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _fail(message: str) -> int:

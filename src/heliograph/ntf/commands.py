@@ -3,6 +3,7 @@
 Commands of one client are executed in order. An unknown entity costs what a wrong key costs.
 """
 
+import logging
 import os
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -10,23 +11,33 @@ from typing import Any
 from heliograph.crypto.authorization import verify_authorization
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.keys import dh, generate_key_pair, public_key
+from heliograph.db.errors import DatabaseError
 from heliograph.ntf.lifecycle import may_subscribe
 from heliograph.ntf.limits import ClientState, Limits, RateLimits
 from heliograph.ntf.outbox import Outbox
 from heliograph.ntf.records import CODE_SIZE, ID_SIZE, QueueKey, Subscription, Token
 from heliograph.ntf.stats import Stats
 from heliograph.ntf.store import Store
-from heliograph.ntf.subscriptions import NewSubscription, Server
+from heliograph.ntf.subscriptions import Added, NewSubscription, Refusal, Server
 from heliograph.ntf.tokens import NewToken
 from heliograph.wire import ntf
-from heliograph.wire.addresses import encode_address
-from heliograph.wire.errors import ErrorCode
+from heliograph.wire.addresses import decode_address, encode_address
+from heliograph.wire.errors import ErrorCode, WireError
 from heliograph.wire.keys import Algorithm
 from heliograph.wire.requests import Request
-from heliograph.wire.tokens import DeviceToken, PushProvider
+from heliograph.wire.tokens import (
+    DeviceToken,
+    PushProvider,
+    decode_token_text,
+    encode_token_text,
+)
+
+logger = logging.getLogger(__name__)
 
 OK = ntf.OK()
 AUTH = ntf.ERR(ErrorCode.AUTH)
+INTERNAL = ntf.ERR(ErrorCode.INTERNAL)
+SYNTAX = ntf.ERR(ErrorCode.CMD_SYNTAX)
 QUOTA = ntf.ERR(ErrorCode.QUOTA)
 MIN_CRON_MINUTES = 20
 
@@ -65,10 +76,39 @@ class Commands:
             ntf.SDEL: self._sdel,
         }
 
+    def answer_now(self, client: ClientState, request: Request) -> Any:
+        """The answer, if it needs nothing from the store; else None."""
+        if isinstance(request.command, ntf.PING):
+            return ntf.PONG()
+        if not isinstance(request.command, ntf.TCHK):
+            return None
+        token = self._store.cached(request.entity_id)
+        if token is None:
+            return None
+        if not self._rates.may_command(client):
+            return QUOTA
+        return ntf.TKN(token.status) if _authorized(client, request, token.auth_key) else AUTH
+
     async def execute(self, client: ClientState, requests: list[Request]) -> list[Any]:
-        """The answer to each."""
-        found = await self._load(requests)
-        return [await self._one(client, request, found) for request in requests]
+        """The answer to each. Subscriptions asked for one after another are made together."""
+        try:
+            found = await self._load(requests)
+        except DatabaseError as exc:
+            logger.error("commands cannot be served: %s", exc)
+            return [INTERNAL] * len(requests)
+        answers: list[Any] = []
+        batch: list[tuple[int, NewSubscription]] = []
+        for request in requests:
+            if batch and not isinstance(request.command, ntf.SNEW):
+                await self._subscribe_all(batch, answers)
+                batch = []
+            answer = await self._try(client, request, found)
+            if isinstance(answer, NewSubscription):
+                batch.append((len(answers), answer))
+            answers.append(answer)
+        if batch:
+            await self._subscribe_all(batch, answers)
+        return answers
 
     async def _load(self, requests: list[Request]) -> dict[bytes, Subscription]:
         token_ids, subscription_ids = [], []
@@ -80,11 +120,20 @@ class Commands:
                 token_ids.append(command.token_id)
             elif isinstance(command, _SUBSCRIPTION_COMMANDS):
                 subscription_ids.append(request.entity_id)
-        missing = [token_id for token_id in token_ids if self._store.cached(token_id) is None]
+        missing = [token_id for token_id in token_ids if not self._store.is_cached(token_id)]
         if not missing and not subscription_ids:
             return {}
         subs = await self._store.load(missing, subscription_ids)
         return {sub.subscription_id: sub for sub in subs}
+
+    async def _try(
+        self, client: ClientState, request: Request, found: dict[bytes, Subscription]
+    ) -> Any:
+        try:
+            return await self._one(client, request, found)
+        except DatabaseError as exc:
+            logger.error("a command failed: %s", exc)
+            return INTERNAL
 
     async def _one(
         self, client: ClientState, request: Request, found: dict[bytes, Subscription]
@@ -100,16 +149,18 @@ class Commands:
             return await self._tnew(client, command)
         subscription = found.get(request.entity_id)
         token_id = _token_id(request, subscription)
-        token = None if token_id is None else self._store.cached(token_id)
+        token = None if token_id is None else await self._store.token(token_id)
         if not _authorized(client, request, None if token is None else token.auth_key):
             return AUTH
         if token is None:
             return AUTH
         if isinstance(command, ntf.SNEW):
-            return await self._snew(command, token)
+            return _new_subscription(command, token) if may_subscribe(token.status) else AUTH
         if isinstance(command, _SUBSCRIPTION_COMMANDS):
             if not may_subscribe(token.status):
                 return AUTH
+            if isinstance(command, ntf.SDEL):
+                del found[request.entity_id]
             return await self._handlers[type(command)](command, subscription)
         return await self._handlers[type(command)](command, token)
 
@@ -118,8 +169,9 @@ class Commands:
     async def _tnew(self, client: ClientState, command: ntf.TNEW) -> Any:
         if not self._rates.may_register(client):
             return QUOTA
-        if command.token.provider not in self._providers:
-            return AUTH
+        refusal = self._refusal(command.token)
+        if refusal is not None:
+            return refusal
         keys = generate_key_pair(Algorithm.X25519)
         try:
             dh(command.dh_key, keys.private)
@@ -145,9 +197,10 @@ class Commands:
         return ntf.IDTKN(token.token_id, public_key(token.dh_private))
 
     async def _tvfy(self, command: ntf.TVFY, token: Token) -> Any:
-        verified = await self._store.verify(token.token_id, command.code)
+        verified, owed = await self._store.verify(token.token_id, command.code)
         if verified is None:
             return AUTH
+        self._outbox.offer(owed)
         self._count(token.device, "tkn_verified")
         if verified.status is not token.status:
             self._journal("token_active", token.token_id, token.device)
@@ -157,8 +210,9 @@ class Commands:
         return ntf.TKN(token.status)
 
     async def _trpl(self, command: ntf.TRPL, token: Token) -> Any:
-        if command.token.provider not in self._providers:
-            return AUTH
+        refusal = self._refusal(command.token)
+        if refusal is not None:
+            return refusal
         replaced, owed = await self._store.replace(
             token.token_id, command.token, os.urandom(CODE_SIZE)
         )
@@ -184,28 +238,35 @@ class Commands:
 
     # Subscriptions.
 
-    async def _snew(self, command: ntf.SNEW, token: Token) -> Any:
-        if not may_subscribe(token.status):
-            return AUTH
-        new = NewSubscription(
-            os.urandom(ID_SIZE),
-            token.token_id,
-            encode_address(command.queue.server),
-            command.queue.notifier_id,
-            command.notifier_key,
-        )
-        subscription, server, created = await self._store.add_subscription(
-            new, self._limits.subscriptions_per_token
-        )
-        if subscription is None:
-            return AUTH if server is None else QUOTA
-        if created and server is not None:
+    async def _subscribe_all(
+        self, batch: list[tuple[int, NewSubscription]], answers: list[Any]
+    ) -> None:
+        """Make them in one transaction, and put the answers in their places."""
+        limit = self._limits.subscriptions_per_token
+        try:
+            results = await self._store.add_subscriptions([new for _, new in batch], limit)
+        except DatabaseError as exc:
+            logger.error("subscriptions cannot be made: %s", exc)
+            for place, _ in batch:
+                answers[place] = INTERNAL
+            return
+        for (place, new), result in zip(batch, results, strict=True):
+            answers[place] = self._subscribed(new, result)
+
+    def _subscribed(self, new: NewSubscription, result: Added | Refusal) -> Any:
+        if isinstance(result, Refusal):
+            return AUTH if result is Refusal.NOT_ALLOWED else QUOTA
+        if result.is_new:
             self._stats.counters.sub_created += 1
-            self._journal("subscription_created", token.token_id, token.device)
-            self._subscribe(
-                server, QueueKey(new.subscription_id, new.notifier_id, new.notifier_key)
-            )
-        return ntf.IDSUB(subscription.subscription_id)
+            self._journal_subscription(new.token_id)
+            key = QueueKey(new.subscription_id, new.notifier_id, new.notifier_key)
+            self._subscribe(result.server, key)
+        return ntf.IDSUB(result.subscription.subscription_id)
+
+    def _journal_subscription(self, token_id: bytes) -> None:
+        token = self._store.cached(token_id)
+        if token is not None:
+            self._journal("subscription_created", token_id, token.device)
 
     async def _schk(self, command: ntf.SCHK, subscription: Subscription) -> Any:
         return ntf.SUB(subscription.status)
@@ -215,11 +276,38 @@ class Commands:
         self._stats.counters.sub_deleted += 1
         return OK
 
+    def _refusal(self, device: DeviceToken) -> Any:
+        """Why a device cannot be pushed to; None if it can."""
+        if device.provider not in self._providers:
+            return AUTH
+        try:
+            return None if decode_token_text(encode_token_text(device)) == device else SYNTAX
+        except WireError:
+            return SYNTAX
+
     def _count(self, device: DeviceToken, name: str) -> None:
         """Tokens that test routers are not counted."""
         if device.provider is not PushProvider.APNS_NULL:
             counters = self._stats.counters
             setattr(counters, name, getattr(counters, name) + 1)
+
+
+def _is_sound(address: str) -> bool:
+    """Whether it can be connected to, by now or after a restart."""
+    try:
+        return decode_address(address).effective_port > 0
+    except WireError:
+        return False
+
+
+def _new_subscription(command: ntf.SNEW, token: Token) -> NewSubscription:
+    return NewSubscription(
+        os.urandom(ID_SIZE),
+        token.token_id,
+        encode_address(command.queue.server),
+        command.queue.notifier_id,
+        command.notifier_key,
+    )
 
 
 def _token_id(request: Request, subscription: Subscription | None) -> bytes | None:

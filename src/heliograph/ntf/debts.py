@@ -49,35 +49,31 @@ def receive(
     now: int,
     expires_at: int,
 ) -> Stored:
-    """Keep the last notification of each subscription, and owe a push to each token."""
+    """Keep the last notification of each subscription, and owe a push to each token.
+
+    Messaging routers repeat what they do not know to have arrived: what is stored is not news.
+    """
     rows = tx.query_in(
-        "SELECT s.notifier_id, s.subscription_id, s.token_id, t.status, t.device"
+        "SELECT s.notifier_id, s.subscription_id, s.token_id, l.nonce, t.status, t.device"
         " FROM subscriptions s JOIN tokens t ON t.token_id = s.token_id"
+        " LEFT JOIN last_notifications l"
+        " ON l.token_id = s.token_id AND l.subscription_id = s.subscription_id"
         " WHERE s.notifier_id IN {in} AND s.server_id = ?",
         list({item.notifier_id for item in incoming}),
         server_id,
     )
     known = {notifier_id: rest for notifier_id, *rest, status, _ in rows if status in _KEPT_FOR}
-    providers = {token_id: device.partition(" ")[0] for *_, token_id, _, device in rows}
-    latest: dict[bytes, Row] = {}
+    providers = {row[2]: row[5].partition(" ")[0] for row in rows}
+    last = {item.notifier_id: (seq, item) for seq, item in enumerate(incoming, first_seq)}
+    latest: list[Row] = []
     newest: dict[bytes, int] = {}
-    unknown = 0
-    for seq, item in enumerate(incoming, first_seq):
-        found = known.get(item.notifier_id)
-        if found is None:
-            unknown += 1
+    for notifier_id, (seq, item) in last.items():
+        subscription_id, token_id, stored = known.get(notifier_id, (None, None, None))
+        if subscription_id is None or stored == item.nonce:
             continue
-        subscription_id, token_id = found
-        latest[subscription_id] = (
-            token_id,
-            subscription_id,
-            seq,
-            int(item.at),
-            item.nonce,
-            item.meta,
-        )
-        newest[token_id] = seq
-    tx.many(_UPSERT_NOTIFICATION, sorted(latest.values()))
+        latest.append((token_id, subscription_id, seq, int(item.at), item.nonce, item.meta))
+        newest[token_id] = max(seq, newest.get(token_id, 0))
+    tx.many(_UPSERT_NOTIFICATION, sorted(latest))
     kind = DebtKind.MESSAGE
     tx.many(
         tokens.OWE,
@@ -86,6 +82,7 @@ def receive(
             for token_id, seq in sorted(newest.items())
         ],
     )
+    unknown = sum(item.notifier_id not in known for item in incoming)
     return Stored(due_to(tx, list(newest), now, kind), unknown)
 
 

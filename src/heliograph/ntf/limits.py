@@ -34,6 +34,7 @@ class RateLimits:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._registrations: dict[str, deque[float]] = {}
+        self._forget_at = 0.0
 
     def may_command(self, client: ClientState) -> bool:
         rate = self._limits.commands_per_second
@@ -57,17 +58,19 @@ class RateLimits:
         if limit is None:
             return True
         now = time.monotonic()
+        if now >= self._forget_at:
+            self._forget(now)
         recent = self._registrations.setdefault(client.address, deque())
         while recent and recent[0] < now - 60:
             recent.popleft()
-        if len(self._registrations) > 10_000:
-            self._forget(now)
         if len(recent) >= limit:
             return False
         recent.append(now)
         return True
 
     def _forget(self, now: float) -> None:
+        """Addresses that have not registered for a minute; now and then, as it looks at all."""
+        self._forget_at = now + 60
         for address, recent in list(self._registrations.items()):
             if not recent or recent[-1] < now - 60:
                 del self._registrations[address]

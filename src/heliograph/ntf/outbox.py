@@ -5,6 +5,7 @@ of the store until there is room. One dead provider fills its own window and nob
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -152,8 +153,10 @@ class Outbox:
         self._closing = True
         if self._alarm is not None:
             self._alarm.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=grace)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                while self._tasks:
+                    await asyncio.wait(tuple(self._tasks))
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()

@@ -20,12 +20,12 @@ from heliograph.ntf.stats import Stats
 from heliograph.ntf.store import Store
 from heliograph.ntf.subscriber import SmpSubscriber, SubscriberEvents, SubscriberSettings
 from heliograph.ntf.subscriptions import Server
-from heliograph.push.provider import Accepted, Outcome, Provider, RetryLater, TokenInvalid
+from heliograph.push.provider import Accepted, Outcome, Provider, TokenInvalid
 from heliograph.transport.handshake import ServiceRequest
 from heliograph.transport.server import Answer, ServerConnection
 from heliograph.wire import ntf
 from heliograph.wire.addresses import decode_address
-from heliograph.wire.errors import ErrorCode, TransportError
+from heliograph.wire.errors import ErrorCode, TransportError, WireError
 from heliograph.wire.requests import Request
 from heliograph.wire.tokens import DeviceToken, PushProvider
 
@@ -81,7 +81,10 @@ class NtfRouter:
         self._subscriber_events = SubscriberEvents(
             self._received, self._smp_up, self._smp_down, self._repaired
         )
+        self._receiving = 0
         self._tasks: set[asyncio.Task[None]] = set()
+        self._subscriber_tasks: set[asyncio.Task[None]] = set()
+        self._receiving_tasks: set[asyncio.Task[None]] = set()
 
     @classmethod
     async def start(
@@ -95,19 +98,17 @@ class NtfRouter:
         database = await Database.open(url, MIGRATIONS)
         router = cls(database, providers, settings or NtfSettings(), journal or _no_journal)
         await router.store.start()
-        router._run(router.outbox.run())
-        router._run(router._cron.run())
-        router._run(router._resubscribe())
+        for work in (router.outbox.run(), router._cron.run(), router._resubscribe()):
+            _run(work, router._tasks)
         return router
 
-    async def close(self) -> None:
-        """Stop; what is owed stays in the store."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(
-            *(subscriber.close() for subscriber in self.subscribers.values()),
-            return_exceptions=True,
-        )
+    async def close(self, grace: float = 10.0) -> None:
+        """Stop in the order that loses nothing: what has arrived is stored, and stays owed."""
+        await _cancel(self._tasks, grace)
+        await _cancel(self._subscriber_tasks, grace)
+        if self._receiving_tasks:
+            await asyncio.wait(tuple(self._receiving_tasks), timeout=grace)
+        await _cancel(self._receiving_tasks, grace)
         await self.outbox.close()
         await self._database.close()
 
@@ -121,17 +122,12 @@ class NtfRouter:
 
     def received(self, connection: ServerConnection, requests: list[Request]) -> None:
         client: ClientState = connection.state
-        client.backlog += requests
         if not client.busy:
-            if all(isinstance(request.command, ntf.PING) for request in requests):
-                client.backlog.clear()
-                pong = ntf.PONG()
-                connection.answer(
-                    [Answer(request.corr_id, request.entity_id, pong) for request in requests]
-                )
-                return
+            requests = self._answer_now(connection, client, requests)
+        client.backlog += requests
+        if client.backlog and not client.busy:
             client.busy = True
-            self._run(self._serve(connection, client))
+            _run(self._serve(connection, client), self._tasks)
 
     def service_requested(self, connection: ServerConnection, request: ServiceRequest) -> None:
         connection.answer_service(TransportError.HANDSHAKE_BAD_SERVICE)
@@ -147,14 +143,25 @@ class NtfRouter:
 
     # Commands.
 
+    def _answer_now(
+        self, connection: ServerConnection, client: ClientState, requests: list[Request]
+    ) -> list[Request]:
+        """Answer the first ones, as far as that needs no store; the others are left."""
+        answers = []
+        for request in requests:
+            message = self._commands.answer_now(client, request)
+            if message is None:
+                break
+            answers.append(Answer(request.corr_id, request.entity_id, message))
+        if answers:
+            connection.answer(answers)
+        return requests[len(answers) :]
+
     async def _serve(self, connection: ServerConnection, client: ClientState) -> None:
         while client.backlog:
             requests, client.backlog = client.backlog, []
             try:
                 answers = await self._commands.execute(client, requests)
-            except DatabaseError as exc:
-                logger.error("commands failed: %s", exc)
-                answers = [ntf.ERR(ErrorCode.INTERNAL)] * len(requests)
             except Exception:
                 logger.exception("commands failed in an unexpected way")
                 answers = [ntf.ERR(ErrorCode.INTERNAL)] * len(requests)
@@ -172,13 +179,17 @@ class NtfRouter:
         """All routers at once; each pages its queues by itself."""
         while True:
             try:
+                await self.store.all_inactive()
                 servers = await self.store.servers()
                 break
             except DatabaseError as exc:
                 logger.error("messaging routers cannot be read, trying again: %s", exc)
                 await asyncio.sleep(1.0)
         for server in servers:
-            self._subscriber(server)
+            try:
+                self._subscriber(server)
+            except WireError:
+                logger.error("the address of a messaging router cannot be understood")
 
     def _subscriber(self, server: Server) -> SmpSubscriber:
         subscriber = self.subscribers.get(server.server_id)
@@ -190,14 +201,23 @@ class NtfRouter:
                 self._subscriber_events,
                 self.settings.subscriber,
             )
-            self._run(subscriber.run())
+            subscriber.hold(self._receiving > MAX_RECEIVING)
+            _run(subscriber.run(), self._subscriber_tasks)
         return subscriber
 
     def _subscribe(self, server: Server, queue: QueueKey) -> None:
         self._subscriber(server).add(queue)
 
     def _received(self, server_id: int, incoming: list[Incoming]) -> None:
-        self._run(self._store_incoming(server_id, incoming))
+        self._count_receiving(len(incoming))
+        _run(self._store_incoming(server_id, incoming), self._receiving_tasks)
+
+    def _count_receiving(self, change: int) -> None:
+        """While the store does not keep up, messaging routers are not read from."""
+        before, self._receiving = self._receiving, self._receiving + change
+        if (before > MAX_RECEIVING) != (self._receiving > MAX_RECEIVING):
+            for subscriber in self.subscribers.values():
+                subscriber.hold(self._receiving > MAX_RECEIVING)
 
     async def _store_incoming(self, server_id: int, incoming: list[Incoming]) -> None:
         """Retried until stored: the messaging router does not send it again."""
@@ -210,16 +230,18 @@ class NtfRouter:
                 logger.error("%d notifications cannot be stored yet: %s", len(incoming), exc)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 10.0)
+        self._count_receiving(-len(incoming))
+        self.outbox.offer(stored.owed)
         counters, now = self.stats.counters, time.time()
         known = len(incoming) - stored.unknown
         counters.ntf_received += known
         counters.ntf_received_auth += stored.unknown
+        counters.pushes_coalesced += max(known - len(stored.owed), 0)
         self._count_own(server_id, known, stored.unknown)
         self.stats.active_subs.add({item.notifier_id for item in incoming}, now)
         self.stats.active_tokens.add({owed.token_id for owed in stored.owed}, now)
         for item in incoming:
             self._journal(Event("nmsg_received", item.at, notification_id(item.nonce)))
-        self.outbox.offer(stored.owed)
 
     def _count_own(self, server_id: int, known: int, unknown: int) -> None:
         host = self.own_host(server_id)
@@ -254,16 +276,15 @@ class NtfRouter:
     # Pushes.
 
     def _attempted(self, owed: Owed) -> None:
-        if owed.attempts:
+        if owed.attempts and owed.device.provider is not PushProvider.APNS_NULL:
             self.stats.counters.ntf_retried += 1
 
     def _settled(self, owed: Owed, outcome: Outcome) -> None:
-        provider = owed.device.provider
         accepted = isinstance(outcome, Accepted)
-        if isinstance(outcome, TokenInvalid | RetryLater):
-            reason = outcome.reason
-            self.stats.failed(reason if isinstance(reason, str) else reason.value)
-        if provider is not PushProvider.APNS_NULL:
+        if owed.device.provider is not PushProvider.APNS_NULL:
+            if not isinstance(outcome, Accepted):
+                reason = outcome.reason
+                self.stats.failed(reason if isinstance(reason, str) else reason.value)
             self._count_push(owed, outcome, accepted)
         kind = "push_accepted" if accepted else "push_failed"
         for notice in owed.notices:
@@ -304,10 +325,20 @@ class NtfRouter:
     def _note(self, kind: str, token_id: bytes, device: DeviceToken) -> None:
         self._journal(Event(kind, time.time(), detail={"provider": device.provider.text}))
 
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+
+def _run(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
+
+
+async def _cancel(tasks: set[asyncio.Task[None]], grace: float) -> None:
+    """What does not end in time ends with the process."""
+    ending = tuple(tasks)
+    for task in ending:
+        task.cancel()
+    if ending:
+        await asyncio.wait(ending, timeout=grace)
 
 
 def _no_journal(_: Event) -> None:

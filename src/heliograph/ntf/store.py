@@ -25,6 +25,7 @@ class Store:
         self.database = database
         self._debt_ttl = int(debt_ttl * 1000)
         self._tokens: dict[bytes, Token] = {}
+        self._dropped: set[bytes] = set()
         self._loads = 0
         self._changes = 0
         self._changed: dict[bytes, int] = {}
@@ -40,7 +41,13 @@ class Store:
 
     # Tokens.
 
-    def cached(self, token_id: bytes) -> Token | None:
+    def is_cached(self, token_id: bytes) -> bool:
+        return token_id in self._tokens
+
+    async def token(self, token_id: bytes) -> Token | None:
+        """From the cache: `load` first. If it was dropped since, it is read again."""
+        if token_id in self._dropped and token_id not in self._tokens:
+            await self.load([token_id], [])
         return self._tokens.get(token_id)
 
     async def load(
@@ -74,6 +81,9 @@ class Store:
             if not self._loads:
                 self._changed.clear()
 
+    def cached(self, token_id: bytes) -> Token | None:
+        return self._tokens.get(token_id)
+
     def refresh(self, changed: Iterable[Token]) -> None:
         """Only tokens that are kept already: others are read when they are needed."""
         for token in changed:
@@ -83,7 +93,8 @@ class Store:
 
     def _keep(self, token: Token) -> None:
         if len(self._tokens) >= CACHED_TOKENS and token.token_id not in self._tokens:
-            for token_id in list(self._tokens)[: CACHED_TOKENS // 10]:
+            self._dropped = set(list(self._tokens)[: CACHED_TOKENS // 10])
+            for token_id in self._dropped:
                 del self._tokens[token_id]
         self._tokens[token.token_id] = token
 
@@ -157,8 +168,12 @@ class Store:
 
     # Subscriptions.
 
-    async def add_subscription(self, new: NewSubscription, limit: int | None) -> Added | Refusal:
-        return await self.database.write(lambda tx: subscriptions.add(tx, new, limit))
+    async def add_subscriptions(
+        self, new: Sequence[NewSubscription], limit: int | None
+    ) -> list[Added | Refusal]:
+        return await self.database.write(
+            lambda tx: [subscriptions.add(tx, item, limit) for item in new]
+        )
 
     async def delete_subscription(self, subscription_id: bytes) -> None:
         await self.database.write(lambda tx: subscriptions.delete(tx, subscription_id))

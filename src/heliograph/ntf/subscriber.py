@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from heliograph.crypto.certificates import create_authority
+from heliograph.crypto.certificates import Credentials, create_authority
+from heliograph.db.errors import DatabaseError
 from heliograph.ntf.backoff import Backoff
 from heliograph.ntf.records import Incoming, QueueKey
 from heliograph.ntf.subscriptions import Server
@@ -26,10 +27,10 @@ from heliograph.transport.errors import (
     RequestRefused,
     RequestTimeout,
 )
-from heliograph.transport.handshake import ServiceCredentials
+from heliograph.transport.handshake import Service, ServiceCredentials
 from heliograph.wire import smp
 from heliograph.wire.addresses import ServerAddress
-from heliograph.wire.errors import ErrorCode, encode_error
+from heliograph.wire.errors import ErrorCode, TransportError, encode_error
 from heliograph.wire.handshakes import ServiceRole
 from heliograph.wire.tokens import SubscriptionState, SubscriptionStatus
 
@@ -40,12 +41,18 @@ REFUSED = b"the router's address is private"
 
 Status = tuple[bytes, SubscriptionStatus, bool]
 
+_SERVICE_REFUSED = (TransportError.HANDSHAKE_BAD_SERVICE, TransportError.HANDSHAKE_BAD_AUTH)
+
 
 @dataclass(frozen=True, slots=True)
 class SubscriberSettings:
+    """`stable_after` is how long a connection lasts before the next delay is the first again."""
+
     batch: int = 900
     page: int = 9_000
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.5, last=60.0))
+    stable_after: float = 10.0
+    retry_errors: float = 60.0
     use_service: bool = False
     refused_delay: float = 3600.0
     """Between tries of a router whose addresses we do not connect to."""
@@ -61,7 +68,7 @@ class Book(Protocol):
 
     async def set_statuses(self, server_id: int, statuses: Sequence[Status]) -> None: ...
 
-    async def set_state(
+    async def set_ended(
         self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
     ) -> None: ...
 
@@ -112,8 +119,11 @@ class SmpSubscriber:
         self._events = events
         self._settings = settings
         self._new: list[QueueKey] = []
+        self._failed: list[QueueKey] = []
         self._work = asyncio.Event()
-        self._lost = asyncio.Event()
+        self._lost = False
+        self._held = False
+        self._without_service = False
         self._incoming: list[Incoming] = []
         self._ended: list[bytes] = []
         self._deleted: list[bytes] = []
@@ -123,12 +133,19 @@ class SmpSubscriber:
         self._new.append(queue)
         self._work.set()
 
+    def hold(self, held: bool) -> None:
+        """Stop reading from the router, or go on."""
+        self._held = held
+        if self.client is not None:
+            connection = self.client._connection
+            connection.hold() if held else connection.unhold()
+
     async def run(self) -> None:
         attempts = 0
         while True:
+            began = time.monotonic()
             try:
                 await self._connect()
-                attempts = 0
                 await self._serve()
             except AddressRefused:
                 logger.warning("a messaging router has only addresses that are not allowed")
@@ -136,34 +153,40 @@ class SmpSubscriber:
                 await self._wait_for_another_address()
             except ClientError as exc:
                 logger.info("a messaging router cannot be reached: %s", type(exc).__name__)
+            except DatabaseError as exc:
+                logger.error("subscriptions cannot be read or written, trying again: %s", exc)
             except Exception:
                 logger.exception("a subscriber failed, and starts again")
             finally:
                 await self._leave()
+            if time.monotonic() - began >= self._settings.stable_after:
+                attempts = 0
             attempts += 1
             # Jitter needs no secrecy.
             await asyncio.sleep(self._settings.backoff.delay(attempts, random.random()))  # noqa: S311
 
-    async def close(self) -> None:
-        if self.client is not None:
-            await self.client.close()
-
     async def _connect(self) -> None:
         service = await self._service_credentials()
-        self._lost.clear()
+        self._lost = False
         self._work.clear()
         try:
             self.client = await Client.connect(
                 self.address,
                 self._settings.client,
                 on_push=self._pushed,
-                on_disconnect=lambda client, reason: self._disconnected(client),
+                on_disconnect=lambda client, reason: self._disconnected(),
                 service=service,
             )
         except AddressRefused:
             self._new.clear()
             await self._book.refuse(self.server.server_id, REFUSED)
             raise
+        except HandshakeFailed as exc:
+            if service is not None and exc.error in _SERVICE_REFUSED:
+                self._without_service = True  # only the next connection
+                await self._give_up_service()
+            raise
+        self.hold(self._held)
         self._events.connected(self.server.server_id)
 
     async def _wait_for_another_address(self) -> None:
@@ -175,30 +198,40 @@ class SmpSubscriber:
     async def _serve(self) -> None:
         """Subscribe what the store has, then what is new, until the connection ends."""
         self._new.clear()  # they are in the store
+        self._failed.clear()
         await self._resubscribe()
-        while not self._lost.is_set():
+        loop = asyncio.get_running_loop()
+        while not self._lost:
             self._work.clear()
             await self._write_events()
             new, self._new = self._new, []
             if new:
                 await self._subscribe(new)
-            lost = asyncio.create_task(self._lost.wait())
-            work = asyncio.create_task(self._work.wait())
-            _, unfinished = await asyncio.wait((lost, work), return_when=asyncio.FIRST_COMPLETED)
-            for task in unfinished:
-                task.cancel()
+            if self._failed:
+                loop.call_later(self._settings.retry_errors, self._retry, self._failed)
+                self._failed = []
+            if not self._lost:
+                await self._work.wait()
         raise Disconnected("the connection ended")
 
     async def _leave(self) -> None:
-        client, self.client = self.client, None
+        client = self.client
         if client is None:
             return
+        try:
+            await self._write_events()
+        except DatabaseError as exc:
+            logger.error("what a messaging router said cannot be stored: %s", exc)
+        self.client = None
         self.subscribed = 0
+        self._ended.clear()
         await client.close()
-        await self._write_events()
-        await self._book.replace_state(
-            self.server.server_id, SubscriptionState.ACTIVE, SubscriptionState.INACTIVE
-        )
+        try:
+            await self._book.replace_state(
+                self.server.server_id, SubscriptionState.ACTIVE, SubscriptionState.INACTIVE
+            )
+        except DatabaseError as exc:
+            logger.error("that a messaging router is away cannot be stored: %s", exc)
         self._events.disconnected(self.server.server_id)
 
     # Subscribing.
@@ -207,10 +240,8 @@ class SmpSubscriber:
         client = self._connected()
         associated: bool | None = None
         if client.established.service is not None:
-            if await self._subscribe_service(client):
-                associated = False
-            else:
-                await self._repair()
+            await self._subscribe_service(client)
+            associated = False
         after = b""
         while True:
             page = await self._book.page(
@@ -228,27 +259,52 @@ class SmpSubscriber:
             answers = await client.request_many(
                 ClientRequest(smp.NSUB(), queue.notifier_id, queue.notifier_key) for queue in batch
             )
-            statuses = [
-                (queue.notifier_id, status, isinstance(answer, smp.SOK) and bool(answer.service_id))
-                for queue, answer in zip(batch, answers, strict=True)
-                if (status := status_of(answer)) is not None
-            ]
+            statuses: list[Status] = []
+            for queue, answer in zip(batch, answers, strict=True):
+                status = status_of(answer)
+                if status is None:
+                    continue
+                associated = isinstance(answer, smp.SOK) and bool(answer.service_id)
+                statuses.append((queue.notifier_id, status, associated))
+                if status.state is SubscriptionState.ERR:
+                    self._failed.append(queue)
             await self._book.set_statuses(self.server.server_id, statuses)
             self.subscribed += sum(status is ACTIVE for _, status, _ in statuses)
-            if any(isinstance(answer, Disconnected) for answer in answers):
-                raise Disconnected("the connection ended")
+            if len(statuses) < len(batch):
+                raise Disconnected("the connection ended, or the router does not answer")
 
-    async def _subscribe_service(self, client: Client) -> bool:
-        """NSUBS for all that is associated; False if the router's account differs from ours."""
+    def _retry(self, queues: list[QueueKey]) -> None:
+        """What a router refused for reasons of its own; if reconnected since, that is harmless."""
+        self._new += queues
+        self._work.set()
+
+    async def _subscribe_service(self, client: Client) -> None:
+        """NSUBS for all that is associated. If the router's account differs, begin anew.
+
+        With other credentials every queue is subscribed, and so associated, by itself.
+        """
         service = client.established.service
-        if service is None:
-            return False
         count, ids_hash = await self._book.associated(self.server.server_id)
+        if service is None or not await self._agrees(client, service, count, ids_hash):
+            logger.warning("associations with a messaging router differ from its own: repairing")
+            await self._give_up_service()
+            raise Disconnected("to begin anew")
+        if count:
+            await self._book.replace_state(
+                self.server.server_id,
+                SubscriptionState.INACTIVE,
+                SubscriptionState.ACTIVE,
+                associated=True,
+            )
+            self.subscribed += count
+
+    async def _agrees(self, client: Client, service: Service, count: int, ids_hash: bytes) -> bool:
         known = (await self._book.service(self.server.server_id)).service_id
         if known != service.service_id:
-            await self._book.set_service(self.server._replace(service_id=service.service_id))
             if count:
                 return False
+            self.server = self.server._replace(service_id=service.service_id)
+            await self._book.set_service(self.server)
         if not count:
             return True
         try:
@@ -260,37 +316,25 @@ class SmpSubscriber:
             return False
         if not isinstance(answer, smp.SOKS) or answer.count != count:
             return False
-        if client.established.session.version >= 19 and answer.ids_hash != ids_hash:
-            return False
-        await self._book.replace_state(
-            self.server.server_id,
-            SubscriptionState.INACTIVE,
-            SubscriptionState.ACTIVE,
-            associated=True,
-        )
-        self.subscribed += count
-        return True
+        return client.established.session.version < 19 or answer.ids_hash == ids_hash
 
-    async def _repair(self) -> None:
-        """Subscribe every queue by itself again: that restores each association."""
-        logger.warning("associations with a messaging router differ from its own: repairing")
-        self._events.repaired(self.server.server_id)
+    async def _give_up_service(self) -> None:
+        """No queue is associated any more, and later connections have other credentials."""
         await self._book.clear_association(self.server.server_id)
+        self._events.repaired(self.server.server_id)
 
     async def _service_credentials(self) -> ServiceCredentials | None:
         """One certificate per messaging router, so that they cannot tell that we are the same."""
-        if not self._settings.use_service:
+        if not self._settings.use_service or self._without_service:
+            self._without_service = False
             return None
         self.server = server = await self._book.service(self.server.server_id)
         if server.service_chain is None or server.service_key is None:
             made = create_authority("heliograph", time.time())
             [chain] = made.chain
-            server = server._replace(service_chain=chain, service_key=made.private_key)
-            await self._book.set_service(server)
-            self.server = server
+            self.server = server._replace(service_chain=chain, service_key=made.private_key)
+            await self._book.set_service(self.server)
             return ServiceCredentials(ServiceRole.NOTIFIER, made)
-        from heliograph.crypto.certificates import Credentials
-
         credentials = Credentials((server.service_chain,), server.service_key)
         return ServiceCredentials(ServiceRole.NOTIFIER, credentials)
 
@@ -315,7 +359,7 @@ class SmpSubscriber:
                 self._work.set()
             case smp.ENDS():
                 # Another connection took our service over: start again, and let the later win.
-                self._lost.set()
+                self._disconnected()
             case _:
                 logger.debug("unexpected %s from a messaging router", type(message).__name__)
 
@@ -324,18 +368,19 @@ class SmpSubscriber:
         self._events.received(self.server.server_id, incoming)
 
     async def _write_events(self) -> None:
-        ended, self._ended = self._ended, []
-        deleted, self._deleted = self._deleted, []
+        """Of this session: an END of one that is over would say nothing."""
         server_id = self.server.server_id
-        # An END of a session that is over says nothing: we are subscribing anew.
-        if ended and self.client is not None:
-            await self._book.set_state(server_id, ended, SubscriptionState.END)
-        if deleted:
-            await self._book.set_state(server_id, deleted, SubscriptionState.DELETED)
+        for ids, state in (
+            (self._ended, SubscriptionState.END),
+            (self._deleted, SubscriptionState.DELETED),
+        ):
+            if written := ids[:]:
+                await self._book.set_ended(server_id, written, state)
+                del ids[: len(written)]
 
-    def _disconnected(self, client: Client) -> None:
-        if self.client is client or self.client is None:
-            self._lost.set()
+    def _disconnected(self) -> None:
+        self._lost = True
+        self._work.set()
 
 
 def status_of(answer: Any) -> SubscriptionStatus | None:

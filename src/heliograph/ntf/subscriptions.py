@@ -201,6 +201,14 @@ def replace_state(
     )
 
 
+def all_inactive(tx: Transaction) -> None:
+    """Nothing is subscribed when a router starts, whatever it wrote before it was killed."""
+    tx.execute(
+        "UPDATE subscriptions SET status = ? WHERE status = ?",
+        (SubscriptionState.INACTIVE.value, SubscriptionState.ACTIVE.value),
+    )
+
+
 def refuse(tx: Transaction, server_id: int, error: bytes) -> None:
     """All that would be subscribed at a router, which we do not connect to."""
     tx.execute(

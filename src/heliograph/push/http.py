@@ -126,6 +126,8 @@ class Connections:
         The body of an answer 200 is kept only if it is to be ``read``. What a server leaves
         unprocessed when it says GOAWAY goes to a new connection by itself.
         """
+        if self._pin is not None and _host(url) != self._pin[0]:
+            raise NoAnswer("NotPinned")  # wreq would resolve any other spelling of the name
         for _ in range(MAX_TRIES):
             slot = min(self._slots, key=lambda slot: slot.active)
             slot.active += 1
@@ -194,9 +196,13 @@ class Connections:
         return _Slot(client, time.monotonic())
 
 
+def _host(url: str) -> str:
+    return url.removeprefix("https://").partition("/")[0].partition(":")[0]
+
+
 @functools.cache
 def _runtime() -> wreq.Runtime:
-    """One thread for all providers: it carries some 20,000 pushes a second."""
+    """One thread for all providers, instead of one for each core."""
     return wreq.Runtime(workers=1, work_steal=False, thread_name="push")
 
 

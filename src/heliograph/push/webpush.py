@@ -6,7 +6,7 @@ the 4096 bytes that every push service takes. The endpoint is the client's choic
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.webpush import MAX_MESSAGE, encrypt
@@ -73,6 +73,7 @@ class WebPushProvider:
             return RetryLater(None, "Closed")
         if device.port and not 0 < int(device.port) < 65536:
             return TokenInvalid(InvalidReason.BAD)
+        device = replace(device, host=device.host.lower())
         message = encode_push_binary(delivery.push)
         if len(message) > MAX_MESSAGE:
             return Refused("PayloadTooLarge")
@@ -111,9 +112,9 @@ class WebPushProvider:
 
 
 def _origin(device: WPDeviceToken) -> str:
-    """As RFC 6454 writes it: in lower case, without the usual port."""
+    """As RFC 6454 writes it: without the usual port."""
     port = device.port.lstrip("0")
-    return f"https://{device.host.lower()}{f':{port}' if port not in ('', '443') else ''}"
+    return f"https://{device.host}{f':{port}' if port not in ('', '443') else ''}"
 
 
 def _outcome(answer: Answer) -> Outcome:

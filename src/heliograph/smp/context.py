@@ -83,8 +83,13 @@ class Context:
         self.then(client, request, lambda _: self.outgoing.answer(client, request, message))
 
     def then_with_message(
-        self, client: Client, request: Request, queue: Queue, done: Callable[[Peeked], None]
+        self,
+        client: Client,
+        request: Request,
+        queue: Queue,
+        done: Callable[[Peeked], None],
+        undo: Callable[[], None] | None = None,
     ) -> None:
         """As `then`, with the first message of the queue."""
         self.store.changes.peeks.add(queue.recipient_id)
-        self.then(client, request, done)
+        self.then(client, request, done, undo)

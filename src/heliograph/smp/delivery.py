@@ -129,10 +129,13 @@ class Delivery:
         while True:
             await asyncio.sleep(step)
             waited += step
-            self.confirm()
-            if waited >= interval:
-                waited = 0.0
-                self.deliver()
+            try:
+                self.confirm()
+                if waited >= interval:
+                    waited = 0.0
+                    self.deliver()
+            except Exception:
+                logger.exception("a cycle of delivery failed")
 
     def deliver(self) -> None:
         """Send all that is pending to every client that takes it."""
@@ -146,11 +149,7 @@ class Delivery:
     def confirm(self) -> None:
         """Remove from the store what has arrived."""
         for client in tuple(self._unconfirmed):
-            try:
-                arrived = client.connection.has_arrived
-            except OSError:
-                arrived = False  # the connection is ending
-            if arrived:
+            if not client.connection.is_closing and client.connection.has_arrived:
                 was_full = not self._takes_more(client)
                 self._unconfirmed.discard(client)
                 self._remove(client)
@@ -257,8 +256,12 @@ class Delivery:
         task.add_done_callback(self._tasks.discard)
 
     async def _fetch(self, client: Client, reads: Sequence[Read], at_once: bool) -> None:
-        for read in reads:
-            await self._fetch_pages(client, read)
+        try:
+            for read in reads:
+                await self._fetch_pages(client, read)
+        except Exception as exc:
+            logger.exception("loading notifications failed")
+            client.connection.abort(exc)
         client.loads -= 1
         if client.loads == 0:
             self._forget_removed(client)

@@ -81,9 +81,14 @@ class Messaging:
         def subscribed(peeked: Peeked) -> None:
             subscription.answering = False
             context.outgoing.answer(client, request, smp.SOK())
+            if context.subscribers.recipients.get(queue.recipient_id) is not client:
+                self._end(client, queue)  # which could not be said before
             self._push(client, queue, subscription, peeked.get(queue.recipient_id))
 
-        return context.then_with_message(client, request, queue, subscribed)
+        def undo() -> None:
+            subscription.answering = False
+
+        return context.then_with_message(client, request, queue, subscribed, undo)
 
     def get(self, client: Client, request: Request, queue: Queue) -> Any:
         subscription = client.subscriptions.get(queue.recipient_id)
@@ -115,12 +120,19 @@ class Messaging:
         return self._answer_with_message(client, request, queue, subscription)
 
     def subscribe(self, client: Client, queue: Queue) -> Subscription:
-        previous = self._context.subscribers.take_recipient(client, queue.recipient_id)
-        if previous is not None:
-            self._context.counters.subscription_ended += 1
-            self._context.outgoing.push(previous, queue.recipient_id, smp.END())
-        subscription = client.subscriptions[queue.recipient_id] = Subscription()
+        recipient_id = queue.recipient_id
+        subscribers = self._context.subscribers
+        previous = subscribers.recipients.get(recipient_id)
+        former = previous and previous.subscriptions.get(recipient_id)
+        subscribers.take_recipient(client, recipient_id)
+        if previous is not None and previous is not client and not (former and former.answering):
+            self._end(previous, queue)
+        subscription = client.subscriptions[recipient_id] = Subscription()
         return subscription
+
+    def _end(self, client: Client, queue: Queue) -> None:
+        self._context.counters.subscription_ended += 1
+        self._context.outgoing.push(client, queue.recipient_id, smp.END())
 
     def resume(self, client: Client) -> None:
         """The client reads again: send what was held back."""
@@ -190,7 +202,8 @@ class Messaging:
 
         def answer(peeked: Peeked) -> None:
             message = peeked.get(queue.recipient_id)
-            if message is None:
+            is_current = client.subscriptions.get(queue.recipient_id) is subscription
+            if message is None or not is_current:
                 context.outgoing.answer(client, request, OK)
             else:
                 subscription.deliver(message)

@@ -90,7 +90,7 @@ class Notifying:
             self._tell(previous, notifier.notifier_id, smp.END())
         context.delivery.subscribed(client, notifier.notifier_id)
         if service is None:
-            return context.answer(client, request, queue, smp.SOK())
+            return smp.SOK()
         notifier.service_id = None
         context.change(queue)
         context.counters.service_dissociated += 1

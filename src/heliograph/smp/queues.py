@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from itertools import islice
 
 from heliograph.smp.records import Queue
 from heliograph.smp.store import Entity, Expired, Store
@@ -26,6 +27,8 @@ class Queues:
         self._recipients: dict[bytes, Queue] = {}
         self._senders: dict[bytes, Queue] = {}
         self._notifiers: dict[bytes, Queue] = {}
+        self._deleting: set[bytes] = set()
+        """Queues that the store may still have, until their deletion is durable or void."""
         self._loads: set[_Load] = set()
         self._idle = asyncio.Event()
         self._by_entity = {
@@ -54,8 +57,16 @@ class Queues:
             self._notifiers[queue.notifier.notifier_id] = queue
 
     def delete(self, queue: Queue) -> None:
+        """To be called with the changes of the store that delete it."""
+        recipient_id = queue.recipient_id
         self._forget(queue)
-        self._outdate((queue.recipient_id,))
+        self._outdate((recipient_id,))
+        self._deleting.add(recipient_id)
+
+        def settled(_: object) -> None:
+            self._deleting.discard(recipient_id)
+
+        self._store.changes.then(settled, settled)
 
     def shrink(self, expired: dict[bytes, Expired]) -> None:
         """These messages of these queues are gone."""
@@ -74,6 +85,18 @@ class Queues:
         for known in self._by_entity.values():
             known.clear()
 
+    def evict(self) -> None:
+        """Put out the longest known tenth, but nothing that commands waiting for a load name.
+
+        Not to be called between commands that were served together.
+        """
+        if len(self._recipients) <= self._capacity or self._loads:
+            return
+        surplus = len(self._recipients) - self._capacity * 9 // 10
+        for queue in list(islice(self._recipients.values(), surplus)):
+            if not self._store.is_changing(queue.recipient_id):
+                self._forget(queue)
+
     async def load(self, names: set[Name]) -> None:
         """Bring in the queues of these names, as far as they exist.
 
@@ -81,14 +104,14 @@ class Queues:
         """
         while self._loads and len(self._recipients) > self._capacity:
             await self._idle.wait()
-        self._evict()
+        self.evict()
         missing = self._missing(names)
         load = _Load()
         self._loads.add(load)
         self._idle.clear()
         try:
             while missing:
-                load.outdated.clear()
+                load.outdated = set(self._deleting)
                 missing = self._keep(await self._read(missing), load)
                 if missing:
                     await self._store.settled()
@@ -119,8 +142,7 @@ class Queues:
             recipient_id = queue.recipient_id
             if recipient_id in self._recipients:
                 continue
-            # One that changes and is not known is being deleted.
-            if recipient_id in load.outdated or self._store.is_changing(recipient_id):
+            if recipient_id in load.outdated:
                 again.add((Entity.RECIPIENT, recipient_id))
             else:
                 self.add(queue)
@@ -129,15 +151,6 @@ class Queues:
     def _outdate(self, recipient_ids: Iterable[bytes]) -> None:
         for load in self._loads:
             load.outdated.update(recipient_ids)
-
-    def _evict(self) -> None:
-        """Put out the longest known tenth, but nothing that commands waiting for a load name."""
-        if len(self._recipients) <= self._capacity or self._loads:
-            return
-        surplus = len(self._recipients) - self._capacity * 9 // 10
-        for queue in list(self._recipients.values())[:surplus]:
-            if not self._store.is_changing(queue.recipient_id):
-                self._forget(queue)
 
     def _forget(self, queue: Queue) -> None:
         self._recipients.pop(queue.recipient_id, None)

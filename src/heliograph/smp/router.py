@@ -94,8 +94,12 @@ class SmpRouter:
         """Open the store at `url` and begin to deliver and expire."""
         database = await Database.open(url, MIGRATIONS)
         router = cls(database, settings or SmpSettings(), journal or _no_journal)
-        for service in await router.store.start():
-            router._add_service(service)
+        try:
+            for service in await router.store.start():
+                router._add_service(service)
+        except BaseException:
+            await database.close()
+            raise
         router._run(router._delivery.run())
         router._run(router._expire())
         return router
@@ -130,7 +134,9 @@ class SmpRouter:
         elif service.role is not request.role:
             connection.answer_service(TransportError.HANDSHAKE_BAD_SERVICE)
             return
-        # Another connection may have created it just now.
+        elif self.store.is_durable(service):
+            connection.answer_service(service.service_id)
+            return
         self.store.changes.then(
             lambda _: connection.answer_service(service.service_id),
             lambda _: connection.answer_service(TransportError.HANDSHAKE_BAD_SERVICE),
@@ -204,6 +210,7 @@ class SmpRouter:
         self._outgoing.flush()
         self._delivery.load()
         self.store.commit()
+        self.queues.evict()
 
     def _create_service(self, request: ServiceRequest) -> Service:
         service = Service(os.urandom(ID_SIZE), request.role, request.fingerprint)
@@ -250,7 +257,8 @@ class SmpRouter:
         while expired := await self.store.expire_messages(int(now - settings.message_ttl)):
             self.counters.messages_expired += sum(len(seqs) for seqs, _ in expired.values())
             self.queues.shrink(expired)
-        await self.store.expire_notifications(int(now - settings.notification_ttl))
+        while await self.store.expire_notifications(int(now - settings.notification_ttl)):
+            pass
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -84,6 +84,9 @@ class Store:
             committing is not None and recipient_id in committing.touched
         )
 
+    def is_durable(self, service: Service) -> bool:
+        return service.service_id in self._durable_services
+
     def commit(self) -> None:
         """Make what was decided durable, together with all that is decided until it can be."""
         changes = self._changes
@@ -234,10 +237,18 @@ class Store:
 
         return await self._database.write(expire)
 
-    async def expire_notifications(self, before: int) -> None:
-        await self._database.write(
-            lambda tx: tx.execute("DELETE FROM notifications WHERE timestamp < ?", (before,))
-        )
+    async def expire_notifications(self, before: int) -> bool:
+        """Delete a page of notifications that are too old; whether there may be more."""
+
+        def expire(tx: Transaction) -> bool:
+            oldest = tx.query(
+                "SELECT seq, timestamp FROM notifications ORDER BY seq LIMIT ?", (_EXPIRED_PAGE,)
+            )
+            old = [(seq,) for seq, timestamp in oldest if timestamp < before]
+            tx.many("DELETE FROM notifications WHERE seq = ?", old)
+            return len(old) == _EXPIRED_PAGE
+
+        return await self._database.write(expire)
 
     async def counts(self) -> tuple[int, int, int, int]:
         """Queues, queues with a notifier, messages, notifications."""

@@ -28,10 +28,12 @@ class BlockConnection(asyncio.Protocol):
         self.protocol = protocol
         self.established: Established | None = None
         self.received_at = 0.0
+        """When the last whole block arrived."""
         self.write_paused_at: float | None = None
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
+        self._begun_at = 0.0
         self._held = False
         self._handshake: Handshake | None = None
         self._handshake_timeout = handshake_timeout
@@ -71,6 +73,11 @@ class BlockConnection(asyncio.Protocol):
     def is_writable(self) -> bool:
         """Whether the peer takes what it is sent; if not, keep it until it does."""
         return self.write_paused_at is None and not self.is_closing
+
+    @property
+    def unfinished_since(self) -> float | None:
+        """When the block began that has not arrived whole, if there is one."""
+        return self._begun_at if self._buffer and not self._held else None
 
     @property
     def peer_address(self) -> str:
@@ -154,12 +161,16 @@ class BlockConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.is_closing:
             return  # some transports deliver until the peer has closed, too
-        self.received_at = self._loop.time()
+        now = self._loop.time()
         if len(data) == self.protocol.block_size and not self._buffer and not self._held:
+            self.received_at = now
             self._block_received(bytes(data))
             return
+        if not self._buffer:
+            self._begun_at = now
         self._buffer += data
-        self._consume()
+        if self._consume():
+            self.received_at = self._begun_at = now
 
     def eof_received(self) -> bool:
         return False
@@ -191,7 +202,8 @@ class BlockConnection(asyncio.Protocol):
         if not self._held and self._transport is not None:
             self._transport.resume_reading()
 
-    def _consume(self) -> None:
+    def _consume(self) -> bool:
+        """Take the whole blocks that have arrived; whether there were any."""
         size = self.protocol.block_size
         pos = 0
         while len(self._buffer) - pos >= size and not self._held and not self.is_closing:
@@ -199,6 +211,7 @@ class BlockConnection(asyncio.Protocol):
             pos += size
             self._block_received(block)
         del self._buffer[:pos]
+        return pos > 0
 
     def _block_received(self, block: bytes) -> None:
         established = self.established

@@ -77,6 +77,8 @@ class Limits:
     max_connections: int = 100_000
     handshake_timeout: float = 30.0
     write_timeout: float = 60.0
+    block_timeout: float = 60.0
+    """For a block to arrive whole, once it has begun."""
     inactive_after: float | None = None
     check_interval: float = 10.0
     max_unanswered: int = 1024
@@ -298,9 +300,11 @@ class Listener:
             await asyncio.sleep(self.limits.check_interval)
             now = clock()
             for connection in tuple(self.connections):
-                paused = connection.write_paused_at
+                paused, begun = connection.write_paused_at, connection.unfinished_since
                 if paused is not None and now - paused > self.limits.write_timeout:
                     connection.abort(TimeoutError("the peer does not read"))
+                elif begun is not None and now - begun > self.limits.block_timeout:
+                    connection.abort(TimeoutError("the peer does not finish its block"))
                 elif self._is_inactive(connection, now):
                     connection.close_if_agreed()
             if self._forgotten >= RELEASE_AFTER:

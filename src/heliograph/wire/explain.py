@@ -67,28 +67,46 @@ class Explanation:
 def explain(data: bytes, protocol: str | None = None, version: int | None = None) -> Explanation:
     """Explain a block, its content, a transmission or a command, trying what is not said.
 
-    Raises WireError if it is none of these in any protocol and version that may be meant.
+    Raises WireError if it is none of these in any protocol and version that may be meant; its text
+    is about the outermost frame that was sound.
     """
-    protocols = [protocol] if protocol else _guess_protocols(data)
-    failure = WireError(ErrorCode.BLOCK, "nothing to explain")
-    for name in protocols:
-        supported = _VERSIONS[name]
-        versions = [version] if version else range(supported.max, supported.min - 1, -1)
-        for number in versions:
-            for attempt in (
-                _explain_block,
-                _explain_content,
-                _explain_transmission,
-                _explain_command,
-            ):
+    best, outermost = WireError(ErrorCode.BLOCK, "nothing to explain"), len(_ATTEMPTS) + 1
+    for name in [protocol] if protocol else _guess_protocols(data):
+        for number in _versions(name, version):
+            for depth, attempt in enumerate(_ATTEMPTS):
+                kind = attempt.__name__.removeprefix("_explain_")
                 try:
                     lines = attempt(data, name, number)
                 except WireError as exc:
-                    failure = exc
+                    if depth < outermost and _is_framed(data, name, number, kind):
+                        best = WireError(exc.error, f"as {name.upper()} {kind}: {exc}")
+                        outermost = depth
                     continue
-                kind = attempt.__name__.removeprefix("_explain_")
+                if kind == "command" and not _TABLES[name][0].knows(data):
+                    kind = "response"
                 return Explanation(f"{name.upper()} {kind}, version {number}", tuple(lines))
-    raise WireError(failure.error, f"cannot be read as a block, transmission or command: {failure}")
+    raise WireError(best.error, f"cannot be explained {best}")
+
+
+def _versions(protocol: str, version: int | None) -> Iterable[int]:
+    supported = _VERSIONS[protocol]
+    if version is None:
+        return range(supported.max, supported.min - 1, -1)
+    return [version] if version in supported else []
+
+
+def _is_framed(data: bytes, protocol: str, version: int, kind: str) -> bool:
+    """Whether bytes that failed as this kind have its frame; anything may be meant as a command."""
+    session = _session(protocol, version)
+    match kind:
+        case "block":
+            return len(data) == session.block_size
+        case "content":
+            try:
+                return session.batched and bool(unpack(session, data))
+            except WireError:
+                return False
+    return kind == "command"
 
 
 def explain_handshake(data: bytes, protocol: str, sender: str) -> Explanation:
@@ -194,6 +212,9 @@ def _table_of(data: bytes, protocol: str) -> Table:
     return commands if commands.knows(data) else responses
 
 
+_ATTEMPTS = (_explain_block, _explain_content, _explain_transmission, _explain_command)
+
+
 def describe(value: Any) -> str:
     """A value as people read it. Private keys are named, never shown."""
     match value:
@@ -203,14 +224,19 @@ def describe(value: Any) -> str:
             return _describe_bytes(value)
         case Enum():
             return str(value.name)
-        case Host() | ServerAddress():
-            return str(value)
+        case str() | Host() | ServerAddress():
+            return _printable(str(value))
         case tuple():
             return ", ".join(map(describe, value))
-    if is_dataclass(value):
+    if is_dataclass(value):  # not a Host or an address, which are for people as they are
         parts = (f"{field.name}={describe(getattr(value, field.name))}" for field in fields(value))
         return f"{type(value).__name__}({', '.join(parts)})"
     return str(value)
+
+
+def _printable(text: str) -> str:
+    """What a peer sent must not reach a terminal as it is."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def _describe_bytes(value: bytes) -> str:

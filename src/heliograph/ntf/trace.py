@@ -1,0 +1,147 @@
+"""What happened, and what is owed, to one token: for an operator whose user misses pushes.
+
+Read from the store on a connection of its own, also while the router runs. It shows no device
+token, queue, key or messaging router: only times, counts and the hashes that journals have.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from heliograph.db.dialects import Transaction
+from heliograph.journal.events import notification_id
+
+__all__ = ["Trace", "describe", "read_journal", "trace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Notified:
+    """The last notification of one subscription."""
+
+    at: float
+    notification: str
+
+
+@dataclass(frozen=True, slots=True)
+class Debt:
+    kind: str
+    since: float
+    attempts: int
+    next_at: float
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """Times in Unix seconds."""
+
+    status: str
+    provider: str
+    created_at: float
+    cron_minutes: int
+    cron_due_at: float | None
+    subscriptions: dict[str, int]
+    errors: dict[str, int]
+    notified: list[Notified]
+    debts: list[Debt]
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+
+def trace(tx: Transaction, token_id: bytes) -> Trace | None:
+    """None if there is no such token."""
+    rows = tx.query(
+        "SELECT status, device, created_at, cron_minutes, cron_due_at FROM tokens"
+        " WHERE token_id = ?",
+        (token_id,),
+    )
+    if not rows:
+        return None
+    [(status, device, created_at, minutes, due_at)] = rows
+    statuses = tx.query(
+        "SELECT status, error, COUNT(*) FROM subscriptions WHERE token_id = ?"
+        " GROUP BY status, error ORDER BY status",
+        (token_id,),
+    )
+    counts: dict[str, int] = {}
+    for state, _, count in statuses:
+        counts[state] = counts.get(state, 0) + count
+    notified = tx.query(
+        "SELECT timestamp, nonce FROM last_notifications WHERE token_id = ? ORDER BY seq DESC",
+        (token_id,),
+    )
+    debts = tx.query(
+        "SELECT kind, since, attempts, next_at, expires_at FROM debts WHERE token_id = ?"
+        " ORDER BY since",
+        (token_id,),
+    )
+    return Trace(
+        status,
+        device.partition(" ")[0],
+        created_at / 1000,
+        minutes,
+        None if due_at is None else due_at / 1000,
+        counts,
+        {bytes(error).decode("utf-8", "replace"): n for _, error, n in statuses if error},
+        [Notified(float(at), notification_id(bytes(nonce))) for at, nonce in notified],
+        [
+            Debt(kind, since / 1000, attempts, next_at / 1000, expires_at / 1000)
+            for kind, since, attempts, next_at, expires_at in debts
+        ],
+    )
+
+
+def read_journal(found: Trace, journal: Path) -> Trace:
+    """With what the journal says of the token's last notifications. It reads all of it."""
+    wanted = {item.notification for item in found.notified}
+    events = []
+    with journal.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue  # cut short by a crash
+            if isinstance(event, dict) and event.get("notification") in wanted:
+                events.append(event)
+    return replace(found, events=events)
+
+
+def describe(found: Trace, now: float) -> Iterator[str]:
+    """Lines for people."""
+    yield f"status          {found.status}"
+    yield f"provider        {found.provider}"
+    yield f"registered      {_at(found.created_at, now)}"
+    if found.cron_minutes:
+        due = "" if found.cron_due_at is None else f", next {_at(found.cron_due_at, now)}"
+        yield f"periodic        every {found.cron_minutes} minutes{due}"
+    else:
+        yield "periodic        no"
+    total = sum(found.subscriptions.values())
+    by_status = ", ".join(f"{state} {count}" for state, count in found.subscriptions.items())
+    yield f"subscriptions   {total}{f': {by_status}' if total else ''}"
+    for error, count in found.errors.items():
+        yield f"                {count} with the error: {' '.join(error.split())}"
+    yield f"notifications   the last of {len(found.notified)} subscriptions, newest first"
+    for item in found.notified:
+        yield f"                {_at(item.at, now)}  {item.notification}"
+    if not found.debts:
+        yield "owed            nothing"
+    for debt in found.debts:
+        yield f"owed            a {debt.kind} push, since {_at(debt.since, now)}"
+        yield f"                failed {debt.attempts} times, next try {_at(debt.next_at, now)}"
+        yield f"                given up {_at(debt.expires_at, now)}"
+    for event in found.events:
+        at = event.get("at")
+        when = _at(float(at), now) if isinstance(at, int | float) else "?"
+        yield f"journal         {when}  {event.get('kind')}  {event.get('notification')}"
+
+
+def _at(when: float, now: float) -> str:
+    text = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(when))
+    seconds = when - now
+    units = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 0))
+    unit, size = next(item for item in units if abs(seconds) >= item[1])
+    number = f"{abs(seconds) / (size or 1):.0f} {unit}"
+    return f"{text} ({f'in {number}' if seconds > 0 else f'{number} ago'})"

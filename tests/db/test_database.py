@@ -1,0 +1,460 @@
+"""One database for each part: grouped commits, failures that harm nobody else, loss and return."""
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph.db import database as module
+from heliograph.db.database import Database, Migration, migrate
+from heliograph.db.dialects import Dialect, SqliteDialect, Transaction, open_dialect
+from heliograph.db.errors import (
+    DatabaseBusy,
+    DatabaseError,
+    DatabaseLost,
+    DatabaseNewer,
+)
+from tests.db.postgres import shared_postgres
+
+MIGRATIONS = (
+    Migration("0001_items", "CREATE TABLE items (id BIGINT PRIMARY KEY, data {blob}, note TEXT)"),
+)
+
+
+@asynccontextmanager
+async def opened(url: str, **options: Any) -> AsyncIterator[Database]:
+    database = await Database.open(url, MIGRATIONS, **options)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+def insert(number: int, data: bytes | None = None) -> Callable[[Transaction], int]:
+    def run(tx: Transaction) -> int:
+        tx.execute("INSERT INTO items (id, data) VALUES (?, ?)", (number, data))
+        return number
+
+    return run
+
+
+def ids(tx: Transaction) -> list[int]:
+    return [number for (number,) in tx.query("SELECT id FROM items ORDER BY id")]
+
+
+@contextmanager
+def counted(monkeypatch: pytest.MonkeyPatch, url: str) -> Iterator[list[float]]:
+    """How many commits there were."""
+    dialect = open_dialect(url)
+    kind = type(dialect)
+    dialect.close()
+    commits: list[float] = []
+    commit = kind.commit
+
+    def counting(self: Any) -> None:
+        commits.append(time.monotonic())
+        commit(self)
+
+    monkeypatch.setattr(kind, "commit", counting)
+    yield commits
+
+
+class TestTransactions:
+    async def test_what_was_written_is_read(self, url: str) -> None:
+        async with opened(url) as database:
+            assert await database.write(insert(1, b"\0\xff")) == 1
+            rows = await database.read(lambda tx: tx.query("SELECT id, data, note FROM items"))
+            assert rows == [(1, b"\0\xff", None)]
+            assert isinstance(rows[0][1], bytes)
+        async with opened(url) as database:
+            assert await database.read(ids) == [1]
+
+    async def test_text_is_text(self, url: str) -> None:
+        async with opened(url) as database:
+            note = "ünïcode ✓"
+            await database.write(
+                lambda tx: tx.execute("INSERT INTO items (id, note) VALUES (1, ?)", (note,))
+            )
+            rows = await database.read(lambda tx: tx.query("SELECT note FROM items"))
+            assert rows == [(note,)]
+
+    async def test_many_rows_and_long_lists(self, url: str) -> None:
+        async with opened(url) as database:
+            numbers = list(range(1501))
+            rows = [(number, b"%d" % number) for number in numbers]
+            await database.write(
+                lambda tx: tx.many("INSERT INTO items (id, data) VALUES (?, ?)", rows)
+            )
+            await database.write(lambda tx: tx.many("DELETE FROM items WHERE id = ?", []))
+            sql = "SELECT id FROM items WHERE id IN {in} AND id <> ?"
+            found = await database.read(lambda tx: tx.query_in(sql, numbers, 700))
+            assert {number for (number,) in found} == set(numbers) - {700}
+            assert await database.read(lambda tx: tx.query_in(sql, [], 700)) == []
+
+    async def test_those_that_wait_share_a_commit(
+        self, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with opened(url) as database:
+            with counted(monkeypatch, url) as commits:
+                gate = threading.Event()
+                first = database.write(lambda tx: gate.wait(10))
+                others = [database.write(insert(number)) for number in range(100)]
+                gate.set()
+                await first
+                assert await asyncio.gather(*others) == list(range(100))
+            assert len(commits) <= 3
+
+    async def test_a_group_is_not_endless(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "MAX_GROUP", 10)
+        async with opened(url) as database:
+            with counted(monkeypatch, url) as commits:
+                await asyncio.gather(*(database.write(insert(number)) for number in range(50)))
+            assert len(commits) >= 5
+
+    async def test_what_is_answered_is_durable(self, url: str) -> None:
+        async with opened(url) as database:
+            await database.write(insert(1))
+            dialect = open_dialect(url)
+            assert dialect.query("SELECT id FROM items", ()) == [(1,)]
+            dialect.close()
+
+    async def test_reading_sees_what_was_answered(self, url: str) -> None:
+        async with opened(url) as database:
+            for number in range(50):
+                await database.write(insert(number))
+                assert len(await database.read(ids)) == number + 1
+
+    async def test_a_reader_may_not_write(self, url: str) -> None:
+        async with opened(url) as database:
+            with pytest.raises(DatabaseError):
+                await database.read(insert(1))
+            assert await database.read(ids) == []
+
+
+class TestFailures:
+    @pytest.mark.parametrize("bad", range(5))
+    async def test_one_that_fails_harms_no_other(self, url: str, bad: int) -> None:
+        def fail(tx: Transaction) -> None:
+            insert(100)(tx)
+            raise ValueError("a mistake")
+
+        async with opened(url) as database:
+            gate = threading.Event()
+            first = database.write(lambda tx: gate.wait(10))
+            jobs: list[asyncio.Future[Any]] = [
+                database.write(fail if number == bad else insert(number)) for number in range(5)
+            ]
+            gate.set()
+            await first
+            results = await asyncio.gather(*jobs, return_exceptions=True)
+            assert isinstance(results.pop(bad), ValueError)
+            good = [number for number in range(5) if number != bad]
+            assert results == good
+            assert await database.read(ids) == good
+
+    async def test_a_statement_that_fails(self, url: str) -> None:
+        async with opened(url) as database:
+            await database.write(insert(1))
+            results = await asyncio.gather(
+                database.write(insert(1)),
+                database.write(lambda tx: tx.execute("NONSENSE")),
+                database.write(insert(2)),
+                database.read(lambda tx: tx.query("SELECT nothing FROM nowhere")),
+                return_exceptions=True,
+            )
+            assert [type(result) for result in results] == [
+                DatabaseError,
+                DatabaseError,
+                int,
+                DatabaseError,
+            ]
+            assert await database.read(ids) == [1, 2]
+
+    async def test_errors_do_not_quote_parameters(self, url: str) -> None:
+        async with opened(url) as database:
+            await database.write(insert(1, b"secret"))
+            with pytest.raises(DatabaseError) as caught:
+                await database.write(insert(1, b"secret"))
+            assert "secret" not in str(caught.value)
+
+    async def test_a_commit_that_fails(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        async with opened(url) as database:
+            dialect = open_dialect(url)
+            kind = type(dialect)
+            dialect.close()
+
+            def fail(_: Any) -> None:
+                raise DatabaseError("disk full")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(kind, "commit", fail)
+                with pytest.raises(DatabaseError, match="disk full"):
+                    await database.write(insert(1))
+            assert await database.write(insert(2)) == 2
+            assert await database.read(ids) == [2]
+
+    async def test_a_caller_that_gave_up(self, url: str) -> None:
+        async with opened(url) as database:
+            abandoned = database.write(insert(1))
+            abandoned.cancel()
+            assert await database.write(insert(2)) == 2
+            assert await database.read(ids) == [1, 2]
+
+    async def test_closing_finishes_what_was_begun(self, url: str) -> None:
+        database = await Database.open(url, MIGRATIONS)
+        jobs = [database.write(insert(number)) for number in range(20)]
+        await database.close()
+        assert await asyncio.gather(*jobs) == list(range(20))
+
+    @pytest.mark.parametrize("bad", ["", "sqlite:", "sqlite://", "sqlite:///", "mysql://host/db"])
+    async def test_a_url_that_is_none(self, bad: str) -> None:
+        with pytest.raises(DatabaseError, match="store URL"):
+            await Database.open(bad, MIGRATIONS)
+
+
+class TestMigrations:
+    NEXT = Migration("0002_more", "CREATE TABLE more (id BIGINT); CREATE INDEX mx ON more (id)")
+
+    async def test_steps_are_taken_once_and_in_order(self, url: str) -> None:
+        async with opened(url) as database:
+            await database.write(insert(1))
+        for _ in range(2):
+            database = await Database.open(url, (*MIGRATIONS, self.NEXT))
+            assert await database.read(ids) == [1]
+            assert await database.read(lambda tx: tx.query("SELECT id FROM more")) == []
+            await database.close()
+
+    async def test_a_newer_schema_is_refused(self, url: str) -> None:
+        await asyncio.to_thread(migrate, url, (*MIGRATIONS, self.NEXT))
+        with pytest.raises(DatabaseNewer):
+            await Database.open(url, MIGRATIONS)
+        async with opened_with(url, (*MIGRATIONS, self.NEXT)) as database:
+            await database.write(insert(1))
+
+    async def test_an_interrupted_step_leaves_nothing(self, url: str) -> None:
+        broken = Migration("0002_more", "CREATE TABLE more (id BIGINT); NONSENSE")
+        async with opened(url) as database:
+            await database.write(insert(1))
+        with pytest.raises(DatabaseError):
+            await Database.open(url, (*MIGRATIONS, broken))
+        async with opened(url) as database:
+            assert await database.read(ids) == [1]
+        async with opened_with(url, (*MIGRATIONS, self.NEXT)) as database:
+            assert await database.read(lambda tx: tx.query("SELECT id FROM more")) == []
+
+    async def test_the_router_s_schema(self, url: str) -> None:
+        from heliograph.smp.schema import MIGRATIONS as SMP
+
+        async with opened_with(url, SMP) as database:
+            for table in ("queues", "messages", "notifications", "services"):
+                sql = f"SELECT COUNT(*) FROM {table}"
+                rows = await database.read(lambda tx, sql=sql: tx.query(sql))  # type: ignore[misc]
+                assert rows == [(0,)]
+
+
+@asynccontextmanager
+async def opened_with(url: str, migrations: tuple[Migration, ...]) -> AsyncIterator[Database]:
+    database = await Database.open(url, migrations)
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+class TestSqlite:
+    async def test_commits_reach_the_disk(self, sqlite_url: str) -> None:
+        dialect = open_dialect(sqlite_url)
+        assert dialect.query("PRAGMA journal_mode", ()) == [("wal",)]
+        assert dialect.query("PRAGMA synchronous", ()) == [(2,)]
+        dialect.close()
+
+    async def test_directories_are_made(self, tmp_path: Path) -> None:
+        async with opened(f"sqlite:///{tmp_path}/a/b/test.db") as database:
+            assert await database.read(ids) == []
+
+    async def test_another_process_writes(
+        self, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with opened(sqlite_url) as database:
+            assert database is not None
+            dialect = database._writer._dialect
+            assert isinstance(dialect, SqliteDialect)
+            await database.write(lambda tx: tx.execute("SELECT 1"))
+            dialect._connection.execute("PRAGMA busy_timeout=10")
+            other = open_dialect(sqlite_url)
+            other.begin()
+            with pytest.raises(DatabaseBusy):
+                await database.write(insert(1))
+            other.rollback()
+            other.close()
+            assert await database.write(insert(1)) == 1
+
+    async def test_not_a_database(self, tmp_path: Path) -> None:
+        (tmp_path / "test.db").write_bytes(b"something else" * 100)
+        with pytest.raises(DatabaseError, match="not a database"):
+            await Database.open(f"sqlite:///{tmp_path}/test.db", MIGRATIONS)
+
+    async def test_backup_while_writing(self, sqlite_url: str, tmp_path: Path) -> None:
+        target = tmp_path / "copy.db"
+        async with opened(sqlite_url) as database:
+            await asyncio.gather(
+                *(database.write(insert(number, bytes(2000))) for number in range(2000))
+            )
+            done = asyncio.Event()
+
+            async def keep_writing() -> int:
+                number = 10_000
+                while not done.is_set():
+                    await database.write(insert(number, bytes(2000)))
+                    number += 1
+                return number
+
+            writing = asyncio.create_task(keep_writing())
+            await asyncio.sleep(0.05)
+            backup = asyncio.create_task(database.backup(target))
+            while not backup.done():
+                await database.read(lambda tx: tx.query("SELECT 1"))
+            await backup
+            done.set()
+            await writing
+        copied = [row[0] for row in rows_of(target)]
+        assert copied[:2000] == list(range(2000))
+        assert copied[2000:] == list(range(10_000, 10_000 + len(copied) - 2000))
+        assert "copy.db.unfinished" not in os.listdir(tmp_path)
+        async with opened(f"sqlite:///{target}") as database:
+            await database.write(insert(5000))
+
+    async def test_backup_where_there_is_no_place(self, sqlite_url: str, tmp_path: Path) -> None:
+        async with opened(sqlite_url) as database:
+            with pytest.raises(DatabaseError):
+                await database.backup(tmp_path / "nowhere" / "copy.db")
+            assert await database.write(insert(1)) == 1
+
+
+def rows_of(path: Path) -> list[Any]:
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute("SELECT id FROM items ORDER BY id").fetchall()
+    finally:
+        connection.close()
+
+
+class TestPostgres:
+    @pytest.mark.parametrize("how", ["stop", "kill"])
+    async def test_it_comes_back_after_a_restart(self, postgres_url: str, how: str) -> None:
+        server = shared_postgres()
+        async with opened(postgres_url) as database:
+            await database.write(insert(1))
+            assert await database.read(ids) == [1]
+            await asyncio.to_thread(getattr(server, how))
+            try:
+                writing = database.write(insert(2))
+                reading = database.read(ids)
+                await asyncio.sleep(0.1)
+                assert not writing.done()
+            finally:
+                await asyncio.to_thread(server.start)
+            assert await writing == 2
+            assert await reading in ([1], [1, 2])
+            assert await database.read(ids) == [1, 2]
+
+    async def test_restarted_while_idle(self, postgres_url: str) -> None:
+        server = shared_postgres()
+        async with opened(postgres_url) as database:
+            await database.write(insert(1))
+            await asyncio.to_thread(server.kill)
+            await asyncio.to_thread(server.start)
+            assert await database.read(ids) == [1]
+            assert await database.write(insert(2)) == 2
+
+    async def test_killed_under_load(self, postgres_url: str) -> None:
+        server = shared_postgres()
+        async with opened(postgres_url) as database:
+
+            async def write(numbers: range) -> None:
+                sql = "INSERT INTO items (id) VALUES (?) ON CONFLICT (id) DO NOTHING"
+                for number in numbers:
+                    await database.write(lambda tx, n=number: tx.execute(sql, (n,)))  # type: ignore[misc]
+
+            load = [asyncio.create_task(write(range(n * 1000, n * 1000 + 150))) for n in range(4)]
+            for _ in range(3):
+                await asyncio.sleep(0.05)
+                await asyncio.to_thread(server.kill)
+                await asyncio.to_thread(server.start)
+            await asyncio.gather(*load)
+            assert len(await database.read(ids)) == 600
+
+    async def test_gone_for_too_long(self, postgres_url: str) -> None:
+        """All that waits fails together, not one after the other."""
+        server = shared_postgres()
+        async with opened(postgres_url, retry_for=0.3) as database:
+            await asyncio.to_thread(server.kill)
+            try:
+                begin = time.monotonic()
+                jobs = [database.write(insert(number)) for number in range(20)]
+                results = await asyncio.gather(*jobs, return_exceptions=True)
+                assert all(isinstance(result, DatabaseLost) for result in results)
+                assert time.monotonic() - begin < 3
+            finally:
+                await asyncio.to_thread(server.start)
+            assert await database.write(insert(1)) == 1
+
+    async def test_one_connection_ended_by_the_operator(self, postgres_url: str) -> None:
+        async with opened(postgres_url) as database:
+            await database.write(insert(1))
+            other = open_dialect(shared_postgres().url)
+            other.query(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'",
+                (),
+            )
+            other.close()
+            assert await database.write(insert(2)) == 2
+            assert await database.read(ids) == [1, 2]
+
+    async def test_started_before_its_database(self, postgres_url: str) -> None:
+        server = shared_postgres()
+        await asyncio.to_thread(server.stop)
+        opening = asyncio.create_task(Database.open(postgres_url, MIGRATIONS))
+        await asyncio.sleep(0.1)
+        await asyncio.to_thread(server.start)
+        database = await opening
+        assert await database.write(insert(1)) == 1
+        await database.close()
+
+    async def test_never_there(self) -> None:
+        url = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"
+        with pytest.raises(DatabaseLost):
+            await Database.open(url, MIGRATIONS, retry_for=0.2)
+
+    async def test_backup_is_for_its_own_tools(self, postgres_url: str, tmp_path: Path) -> None:
+        async with opened(postgres_url) as database:
+            with pytest.raises(DatabaseError, match="pg_dump"):
+                await database.backup(tmp_path / "copy")
+
+    async def test_without_its_driver(
+        self, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
+        with pytest.raises(DatabaseError, match="install"):
+            open_dialect(postgres_url)
+
+
+def test_dialects_are_what_they_claim(sqlite_url: str, postgres_url: str) -> None:
+    for url in (sqlite_url, postgres_url):
+        dialect: Dialect = open_dialect(url)
+        dialect.begin()
+        dialect.define("CREATE TABLE t (data {blob}); CREATE TABLE u (n BIGINT)")
+        dialect.commit()
+        dialect.begin()
+        dialect.execute("INSERT INTO u VALUES (?)", (2**40,))
+        dialect.rollback()
+        assert dialect.query("SELECT n FROM u", ()) == []
+        dialect.close()

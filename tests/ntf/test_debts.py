@@ -1,0 +1,286 @@
+import os
+
+import pytest
+
+from heliograph.db.dialects import MAX_IN, Transaction
+from heliograph.ntf import debts, subscriptions, tokens
+from heliograph.ntf.debts import Dead, Paid, PutOff
+from heliograph.ntf.records import DebtKind, Incoming, Token
+from heliograph.ntf.subscriptions import Added, NewSubscription
+from heliograph.wire.push import MAX_PUSH_MESSAGES
+from heliograph.wire.tokens import InvalidReason, PushProvider, TokenStatus
+from tests.ntf.support import a_device, a_new_token
+
+NOW, TTL = 1_000_000_000, 60_000
+SERVER = 1
+ADDRESS = "smp://LcJUMfVhwD8yxjAiSaDzzGF3-kLG4Uh0Fl_ZIjrRwjI=@smp.example.com"
+MESSAGE, VERIFICATION = DebtKind.MESSAGE, DebtKind.VERIFICATION
+
+
+def an_active_token(
+    tx: Transaction, provider: PushProvider = PushProvider.APNS_TEST, *, verified: bool = True
+) -> Token:
+    token = tokens.register(tx, a_new_token(a_device(provider)), 1, NOW, NOW + TTL)
+    assert token is not None
+    if verified:
+        tokens.verify(tx, token.token_id, token.code)
+        debts.settle(tx, [Paid(token.token_id, VERIFICATION, 1)])
+    return token
+
+
+def subscribe(tx: Transaction, token: Token, count: int = 1) -> list[bytes]:
+    ids = [os.urandom(24) for _ in range(count)]
+    for notifier_id in ids:
+        new = NewSubscription(os.urandom(24), token.token_id, ADDRESS, notifier_id, b"key")
+        assert isinstance(subscriptions.add(tx, new), Added)
+    return ids
+
+
+def nmsg(notifier_id: bytes, at: float = 1.0) -> Incoming:
+    return Incoming(notifier_id, os.urandom(24), os.urandom(16), at)
+
+
+def receive(
+    tx: Transaction, *incoming: Incoming, seq: int = 10, now: int = NOW, server: int = SERVER
+) -> debts.Stored:
+    return debts.receive(tx, server, incoming, seq, now, now + TTL)
+
+
+def rows(tx: Transaction, kind: DebtKind = MESSAGE) -> dict[bytes, tuple[int, int, int, int]]:
+    found = tx.query(
+        "SELECT token_id, seq, attempts, next_at, expires_at FROM debts WHERE kind = ?",
+        (kind.value,),
+    )
+    return {token_id: (seq, attempts, at, end) for token_id, seq, attempts, at, end in found}
+
+
+def test_a_notification_is_owed(tx: Transaction) -> None:
+    token = an_active_token(tx)
+    [queue] = subscribe(tx, token)
+    incoming = nmsg(queue, 123.9)
+    [owed], unknown = receive(tx, incoming)
+    assert unknown == 0
+    assert (owed.token_id, owed.kind, owed.seq) == (token.token_id, MESSAGE, 10)
+    assert (owed.device, owed.dh_secret) == (token.device, token.dh_secret)
+    assert (owed.since, owed.expires_at) == (NOW / 1000, (NOW + TTL) / 1000)
+    [notice] = owed.notices
+    assert notice == (10, ADDRESS, queue, 123, incoming.nonce, incoming.meta)
+    assert debts.due(tx, "apns_test", NOW, 9) == [owed] == debts.owed_to(tx, token.token_id)
+
+
+def test_a_batch_is_one_push_per_token_with_the_last_of_each_queue(tx: Transaction) -> None:
+    first, second = an_active_token(tx), an_active_token(tx)
+    queues, [other] = subscribe(tx, first, 3), subscribe(tx, second)
+    incoming = [nmsg(queues[index % 3]) for index in range(9)] + [nmsg(other)]
+    stored = receive(tx, *incoming, seq=100)
+    by_token = {owed.token_id: owed for owed in stored.owed}
+    assert by_token.keys() == {first.token_id, second.token_id}
+    assert [item.seq for item in by_token[first.token_id].notices] == [106, 107, 108]
+    assert [item.nonce for item in by_token[first.token_id].notices] == [
+        item.nonce for item in incoming[6:9]
+    ]
+    assert by_token[first.token_id].seq == 108
+    assert by_token[second.token_id].seq == 109
+
+
+def test_the_six_newest_are_kept_oldest_first(tx: Transaction) -> None:
+    token = an_active_token(tx)
+    queues = subscribe(tx, token, 9)
+    for seq, queue in enumerate(queues):
+        receive(tx, nmsg(queue), seq=seq + 10)
+    [owed], _ = receive(tx, nmsg(queues[0]), seq=50)
+    assert [item.notifier_id for item in owed.notices] == [*queues[4:9], queues[0]]
+    [[kept]] = tx.query("SELECT COUNT(*) FROM last_notifications")
+    assert kept == MAX_PUSH_MESSAGES
+
+
+def test_many_tokens_at_once(tx: Transaction) -> None:
+    made = [an_active_token(tx) for _ in range(12)]
+    queues = [subscribe(tx, token)[0] for token in made] * (MAX_IN // 10)
+    stored = receive(tx, *map(nmsg, queues))
+    assert len(queues) > MAX_IN
+    assert {owed.token_id for owed in stored.owed} == {token.token_id for token in made}
+
+
+def test_what_is_for_nobody_is_counted(tx: Transaction) -> None:
+    token = an_active_token(tx)
+    [queue] = subscribe(tx, token)
+    stored = receive(tx, nmsg(b"nobody"), nmsg(queue), nmsg(b"nobody"))
+    assert (len(stored.owed), stored.unknown) == (1, 2)
+    assert receive(tx, nmsg(queue), server=2) == ([], 1)
+
+
+@pytest.mark.parametrize("status", TokenStatus)
+def test_the_status_decides(tx: Transaction, status: TokenStatus) -> None:
+    """Only active tokens are pushed to; what comes before the code was sent back is kept."""
+    token = an_active_token(tx)
+    [queue] = subscribe(tx, token)
+    tx.execute("UPDATE tokens SET status = ?", (status.value,))
+    stored = receive(tx, nmsg(queue))
+    kept = status in (TokenStatus.REGISTERED, TokenStatus.CONFIRMED, TokenStatus.ACTIVE)
+    assert bool(stored.owed) == (status is TokenStatus.ACTIVE)
+    assert bool(debts.due(tx, "apns_test", NOW, 9)) == (status is TokenStatus.ACTIVE)
+    assert stored.unknown == (not kept)
+    assert bool(rows(tx)) == kept
+
+
+def test_what_came_before_the_code_is_owed_after_it(tx: Transaction) -> None:
+    token = an_active_token(tx)
+    [queue] = subscribe(tx, token)
+    device, code = a_device(), os.urandom(32)
+    tokens.replace_device(tx, token.token_id, device, code, 2, NOW, NOW + TTL)
+    assert receive(tx, nmsg(queue)).owed == []
+    tokens.verify(tx, token.token_id, code)
+    [owed] = debts.due_to(tx, [token.token_id], NOW, MESSAGE)
+    assert owed.device == device
+    assert len(owed.notices) == 1
+
+
+def test_what_is_accepted_is_no_longer_owed(tx: Transaction) -> None:
+    token = an_active_token(tx)
+    [queue] = subscribe(tx, token)
+    [owed], _ = receive(tx, nmsg(queue))
+    assert debts.settle(tx, [Paid(token.token_id, MESSAGE, owed.seq)]) == []
+    assert not rows(tx)
+    [again], _ = receive(tx, nmsg(queue), seq=11)
+    assert (again.seq, again.attempts) == (11, 0)
+
+
+def test_what_came_while_its_push_was_under_way_is_owed(tx: Transaction) -> None:
+    token = an_active_token(tx)
+    [queue] = subscribe(tx, token)
+    [owed], _ = receive(tx, nmsg(queue))
+    receive(tx, nmsg(queue), seq=11, now=NOW + 5)
+    debts.settle(tx, [Paid(token.token_id, MESSAGE, owed.seq)])
+    assert rows(tx) == {token.token_id: (11, 0, NOW, NOW + 5 + TTL)}
+
+
+def test_what_is_repeated_is_not_news(tx: Transaction) -> None:
+    token = an_active_token(tx)
+    first, second = subscribe(tx, token, 2)
+    incoming = [nmsg(first), nmsg(second), nmsg(first)]
+    [owed], _ = receive(tx, *incoming)
+    assert receive(tx, *incoming, seq=20) == ([], 0)  # owed already
+    assert rows(tx)[token.token_id][0] == owed.seq
+    debts.settle(tx, [Paid(token.token_id, MESSAGE, owed.seq)])
+    assert receive(tx, *incoming, seq=30) == ([], 0)
+    assert not rows(tx)
+    news = nmsg(second)
+    [again], _ = receive(tx, *incoming, news, seq=40)
+    assert [item.nonce for item in again.notices] == [incoming[2].nonce, news.nonce]
+    assert [item.seq for item in again.notices] == [12, 43]
+
+
+def test_what_is_put_off_is_not_asked_sooner(tx: Transaction) -> None:
+    token = an_active_token(tx)
+    [queue] = subscribe(tx, token)
+    receive(tx, nmsg(queue))
+    debts.settle(tx, [PutOff(token.token_id, MESSAGE, 10, 3, NOW + 100)])
+    assert debts.due(tx, "apns_test", NOW + 99, 9) == []
+    assert receive(tx, nmsg(queue), seq=11, now=NOW + 50).owed == []
+    assert debts.next_due(tx, ["apns_test", "apns_prod"], NOW) == NOW + 100
+    assert debts.next_due(tx, ["apns_prod"], NOW) is None
+    [owed] = debts.due(tx, "apns_test", NOW + 100, 9)
+    assert (owed.seq, owed.attempts, owed.since) == (11, 3, NOW / 1000)
+    assert debts.next_due(tx, ["apns_test"], NOW + 100) is None
+
+
+def test_the_longest_due_come_first(tx: Transaction) -> None:
+    made = [an_active_token(tx) for _ in range(5)]
+    for number, token in enumerate(made):
+        [queue] = subscribe(tx, token)
+        receive(tx, nmsg(queue), seq=10 + number)
+        at = NOW - number * 10
+        debts.settle(tx, [PutOff(token.token_id, MESSAGE, 10 + number, 1, at)])
+    found = [owed.token_id for owed in debts.due(tx, "apns_test", NOW, 3)]
+    assert found == [token.token_id for token in reversed(made[2:])]
+
+
+def test_providers_are_apart(tx: Transaction) -> None:
+    kinds = (PushProvider.APNS_TEST, PushProvider.APNS_PROD)
+    for kind in kinds:
+        [queue] = subscribe(tx, an_active_token(tx, kind))
+        receive(tx, nmsg(queue))
+    for kind in kinds:
+        [owed] = debts.due(tx, kind.text, NOW, 9)
+        assert owed.device.provider is kind
+    assert debts.due(tx, "firebase", NOW, 9) == []
+
+
+def test_debts_expire(tx: Transaction) -> None:
+    token = an_active_token(tx)
+    [queue] = subscribe(tx, token)
+    receive(tx, nmsg(queue))
+    assert debts.expire(tx, NOW + TTL - 1) == 0
+    assert debts.due(tx, "apns_test", NOW + TTL, 9) == []
+    assert debts.totals(tx) == (1, NOW)
+    assert debts.expire(tx, NOW + TTL) == 1
+    assert debts.totals(tx) == (0, None)
+    [owed], _ = receive(tx, nmsg(queue), seq=20, now=NOW + TTL)
+    assert owed.since == (NOW + TTL) / 1000
+
+
+def test_a_newer_notification_postpones_expiry(tx: Transaction) -> None:
+    token = an_active_token(tx)
+    [queue] = subscribe(tx, token)
+    receive(tx, nmsg(queue))
+    receive(tx, nmsg(queue), seq=11, now=NOW + 1000)
+    assert debts.expire(tx, NOW + TTL) == 0
+    assert debts.expire(tx, NOW + TTL + 1000) == 1
+
+
+def test_a_delivered_verification_confirms(tx: Transaction) -> None:
+    token = an_active_token(tx, verified=False)
+    [changed] = debts.settle(tx, [Paid(token.token_id, VERIFICATION, 1)])
+    assert changed.status is TokenStatus.CONFIRMED
+    assert not rows(tx, VERIFICATION)
+
+
+def test_a_verification_of_the_device_before_says_nothing(tx: Transaction) -> None:
+    token = an_active_token(tx, verified=False)
+    tokens.replace_device(tx, token.token_id, a_device(), b"code", 2, NOW, NOW + TTL)
+    assert debts.settle(tx, [Paid(token.token_id, VERIFICATION, 1)]) == []
+    late = PutOff(token.token_id, VERIFICATION, 1, 1, NOW + 9)
+    assert debts.settle(tx, [late, Dead(token.token_id, token.device, InvalidReason.BAD)]) == []
+    assert rows(tx, VERIFICATION) == {token.token_id: (2, 0, NOW, NOW + TTL)}
+    found = tokens.find(tx, token.token_id)
+    assert found is not None
+    assert found.status is TokenStatus.REGISTERED
+    [changed] = debts.settle(tx, [Paid(token.token_id, VERIFICATION, 2)])
+    assert changed.status is TokenStatus.CONFIRMED
+
+
+@pytest.mark.parametrize("reason", InvalidReason)
+def test_a_dead_device_is_owed_nothing(tx: Transaction, reason: InvalidReason) -> None:
+    token = an_active_token(tx)
+    [queue] = subscribe(tx, token)
+    receive(tx, nmsg(queue))
+    dead = Dead(token.token_id, token.device, reason)
+    [changed] = debts.settle(tx, [dead, dead])
+    assert changed.status is TokenStatus.invalid(reason)
+    assert not rows(tx)
+
+
+def test_a_deleted_token_settles_to_nothing(tx: Transaction) -> None:
+    token = an_active_token(tx)
+    [queue] = subscribe(tx, token)
+    receive(tx, nmsg(queue))
+    tokens.delete(tx, token.token_id)
+    settlements = [
+        Paid(token.token_id, MESSAGE, 10),
+        Paid(token.token_id, VERIFICATION, 1),
+        PutOff(token.token_id, MESSAGE, 10, 1, NOW),
+        Dead(token.token_id, token.device, InvalidReason.BAD),
+    ]
+    assert debts.settle(tx, settlements) == []
+    assert debts.totals(tx) == (0, None)
+
+
+def test_a_deleted_subscription_leaves_nothing_to_tell(tx: Transaction) -> None:
+    token = an_active_token(tx)
+    [queue] = subscribe(tx, token)
+    receive(tx, nmsg(queue))
+    [[subscription_id]] = tx.query("SELECT subscription_id FROM subscriptions")
+    subscriptions.delete(tx, subscription_id)
+    [owed] = debts.due(tx, "apns_test", NOW, 9)
+    assert owed.notices == ()

@@ -1,0 +1,69 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from heliograph.ntf.config import NtfConfig
+from heliograph.ntf.providers import create_vapid_key, load_vapid, make_providers
+from heliograph.ntf.push_options import ApnsOptions, FcmOptions, PushOptions, WebPushOptions
+from heliograph.push.vapid import generate_vapid_key
+from heliograph.runtime.errors import ConfigError
+from heliograph.wire.tokens import PushProvider
+
+NULL = {PushProvider.APNS_NULL}
+APNS = ApnsOptions(key_file="k.p8", key_id="i", team_id="t", topic="o")
+
+
+def config(**sections: object) -> NtfConfig:
+    return NtfConfig(push=PushOptions(**sections))  # type: ignore[arg-type]
+
+
+def test_without_any(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert make_providers(NtfConfig(), tmp_path).keys() == NULL
+    assert "Web Push is off" in caplog.text
+
+
+def test_all(tmp_path: Path) -> None:
+    create_vapid_key(tmp_path)
+    (tmp_path / "k.p8").write_bytes(generate_vapid_key())
+    providers = make_providers(config(apns=APNS), tmp_path)
+    assert providers.keys() == NULL | {
+        PushProvider.APNS_PROD,
+        PushProvider.APNS_DEV,
+        PushProvider.WEB_PUSH,
+    }
+    assert len(set(map(id, providers.values()))) == 4
+    tested = replace(APNS, allow_test_tokens=True, test_url="https://127.0.0.1:1")
+    assert PushProvider.APNS_TEST in make_providers(config(apns=tested), tmp_path)
+    off = config(webpush=WebPushOptions(enabled=False))
+    assert make_providers(off, tmp_path).keys() == NULL
+
+
+def test_all_problems_at_once_and_no_secrets(tmp_path: Path) -> None:
+    for name in ("k.p8", "account.json", "ca.pem"):
+        (tmp_path / name).write_text("hunter2")
+    broken = config(
+        apns=replace(APNS, ca_file="ca.pem"),
+        fcm=FcmOptions(service_account_file="account.json"),
+        webpush=WebPushOptions(vapid_key_file="absent"),
+    )
+    with pytest.raises(ConfigError) as error:
+        make_providers(broken, tmp_path)
+    text = str(error.value)
+    assert len(error.value.problems) == 3
+    for key in ("[push.apns] ca_file", "[push.fcm] service_account_file", "vapid_key_file"):
+        assert key in text
+    assert "hunter2" not in text
+    with pytest.raises(ConfigError, match=r"\[push.apns\] key_file"):
+        make_providers(config(apns=APNS), tmp_path)
+
+
+def test_vapid_key_is_made_once(tmp_path: Path) -> None:
+    create_vapid_key(tmp_path)
+    first = load_vapid(NtfConfig(), tmp_path).public_key
+    create_vapid_key(tmp_path)
+    assert load_vapid(NtfConfig(), tmp_path).public_key == first
+    assert (tmp_path / "vapid.key").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "vapid.key").write_text("x")
+    with pytest.raises(ConfigError, match="vapid_key_file"):
+        load_vapid(NtfConfig(), tmp_path)

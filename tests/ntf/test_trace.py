@@ -1,0 +1,115 @@
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from heliograph.db.dialects import Transaction, open_dialect
+from heliograph.journal.events import notification_id
+from heliograph.ntf.trace import Trace, describe, read_journal, trace
+from heliograph.push.provider import RetryLater
+from heliograph.wire.addresses import encode_address
+from heliograph.wire.primitives import b64encode
+from heliograph.wire.tokens import PushProvider
+from tests.ntf.support import NtfWorld, Phone, Recorder, a_device, until
+
+
+def traced(url: str, token_id: bytes) -> Trace | None:
+    """As the command does: from outside, while the router runs."""
+    dialect = open_dialect(url, read_only=True)
+    try:
+        return trace(Transaction(dialect), token_id)
+    finally:
+        dialect.close()
+
+
+def secrets_of(phone: Phone, world: NtfWorld) -> list[str]:
+    return [
+        phone.device.token.decode(),
+        b64encode(phone.secret),
+        encode_address(world.smp.address),
+        "127.0.0.1",
+    ]
+
+
+async def test_a_token_that_is_well(world: NtfWorld) -> None:
+    phone = await world.registered()
+    queues = await world.queues(2)
+    for queue in queues:
+        await phone.subscribe(queue)
+    world.apns.skip(phone.device)
+    await world.send(*queues)
+    await phone.notified_of(*queues)
+    await world.until_paid()
+    found = traced(world.url, phone.token_id)
+    assert found is not None
+    assert (found.status, found.provider) == ("ACTIVE", "apns_test")
+    assert found.subscriptions == {"ACTIVE": 2}
+    assert found.debts == []
+    hashes = {event.notification for event in world.events if event.kind == "nmsg_received"}
+    assert {item.notification for item in found.notified} == hashes
+    text = "\n".join(describe(found, found.created_at + 90))
+    assert "owed            nothing" in text
+    assert "registered      2" in text
+    assert "(2 min ago)" in text or "(90 s ago)" in text
+    for secret in secrets_of(phone, world):
+        assert secret not in text + json.dumps(asdict(found))
+
+
+async def test_a_token_that_is_owed(sqlite_url: str, tmp_path: Path) -> None:
+    provider = Recorder()
+    provider.always = RetryLater(60.0, "ServiceUnavailable")
+    world = NtfWorld(sqlite_url, tmp_path)
+    world.providers = {PushProvider.APNS_TEST: provider}
+    await world.start()
+    phone = await world.phone(a_device())
+    await phone.tnew()
+
+    def debts() -> object:
+        found = traced(sqlite_url, phone.token_id)
+        return found is not None and found.debts and found.debts[0].attempts
+
+    await until(debts)
+    found = traced(sqlite_url, phone.token_id)
+    assert found is not None
+    [debt] = found.debts
+    assert (debt.kind, debt.attempts) == ("verification", 1)
+    assert debt.since + 59 < debt.next_at < debt.expires_at
+    text = "\n".join(describe(found, debt.since))
+    assert "owed            a verification push" in text
+    assert "failed 1 times" in text
+    assert "next try" in text
+    await world.stop()
+
+
+def test_nobody(tx: Transaction) -> None:
+    assert trace(tx, bytes(24)) is None
+
+
+async def test_with_the_journal(small_world: NtfWorld, tmp_path: Path) -> None:
+    phone = await small_world.registered()
+    queue = await small_world.queue()
+    await phone.subscribe(queue)
+    small_world.apns.skip(phone.device)
+    await small_world.send(queue)
+    [message] = await phone.notified()
+    await small_world.until_paid()
+    journal = tmp_path / "journal.jsonl"
+    journal.write_text(
+        "".join(f"{json.dumps(asdict(event))}\n" for event in small_world.events)
+        + json.dumps({"kind": "nmsg_received", "at": 1, "notification": "another's"})
+        + '\n{"kind": "cut sh'
+    )
+    found = traced(small_world.url, phone.token_id)
+    assert found is not None
+    found = read_journal(found, journal)
+    kinds = [event["kind"] for event in found.events]
+    assert kinds[0] == "nmsg_received"
+    assert "push_accepted" in kinds
+    assert {event["notification"] for event in found.events} == {notification_id(message.nonce)}
+    assert "journal         " in "\n".join(describe(found, 0))
+
+
+def test_errors_are_told() -> None:
+    found = Trace("ACTIVE", "apns_prod", 0, 20, 60, {"ERR": 2}, {"oh\nno": 2}, [], [])
+    lines = list(describe(found, 0))
+    assert "                2 with the error: oh no" in lines
+    assert "periodic        every 20 minutes, next 1970-01-01 00:01:00 UTC (in 1 min)" in lines
