@@ -86,7 +86,8 @@ class Process:
         self._address = ServerAddress(Scheme.SMP, (host,), port, identity().fingerprint)
 
     async def kill(self) -> None:
-        self._process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
         await self._process.wait()
 
     async def connect(self, service: ServiceCredentials | None = None) -> Peer:
@@ -171,14 +172,20 @@ class Load:
         async with self._peer() as peer:
             for tally in tuple(self.tallies):
                 await tally.queue.sub(peer)
-            while peer.client.is_connected:
-                for tally, message in self._take_pushes(peer):
-                    while isinstance(message, smp.MSG):
-                        self._received(tally, message)
-                        if self._chance.random() < 0.05:
-                            break  # it is delivered again later
-                        message = await tally.queue.ack(peer, message)
-                await asyncio.sleep(0.005)
+            async with asyncio.TaskGroup() as group:
+                while peer.client.is_connected:
+                    for tally, message in self._take_pushes(peer):
+                        group.create_task(self._drain(peer, tally, message))
+                    await asyncio.sleep(0.005)
+
+    async def _drain(self, peer: Peer, tally: Tally, message: Any) -> None:
+        with contextlib.suppress(ClientError):
+            while isinstance(message, smp.MSG):
+                self._received(tally, message)
+                if self._chance.random() < 0.02:
+                    await tally.queue.sub(peer)  # to have it again
+                    return
+                message = await tally.queue.ack(peer, message)
 
     async def _be_notified(self) -> None:
         async with self._peer() as peer:
@@ -309,24 +316,30 @@ async def test_killed_under_load(
     process = Process(new_store(store, tmp_path), tmp_path, interval)
     load = Load(process, chance)
     await process.start()
-    await load.prepare()
-    for _ in range(rounds):
-        tasks = [asyncio.ensure_future(work) for work in load.tasks()]
-        if chance.random() < 0.2:
-            await asyncio.sleep(chance.uniform(0, LONGEST_START))
-        else:
-            load.is_under_way.clear()
-            await asyncio.wait_for(load.is_under_way.wait(), PATIENCE)
-            await asyncio.sleep(chance.uniform(0, LONGEST_LOAD))
+    try:
+        await load.prepare()
+        for _ in range(rounds):
+            await live_and_die(process, load, chance)
+            await process.start()
+        await load.finish()
+    finally:
         await process.kill()
-        _, pending = await asyncio.wait(tasks, timeout=PATIENCE)
-        assert not pending
-        for task in tasks:
-            if not is_death(task.exception()):
-                await task
-        await process.start()
-    await load.finish()
-    await process.kill()
+        with capsys.disabled():
+            sys.stdout.write(f"\nkilled {rounds} times ({store}), seed {SEED}: {load.totals}\n")
     load.check()
-    with capsys.disabled():
-        sys.stdout.write(f"\nkilled {rounds} times ({store}), seed {SEED}: {load.totals}\n")
+
+
+async def live_and_die(process: Process, load: Load, chance: random.Random) -> None:
+    tasks = [asyncio.ensure_future(work) for work in load.tasks()]
+    if chance.random() < 0.2:
+        await asyncio.sleep(chance.uniform(0, LONGEST_START))
+    else:
+        load.is_under_way.clear()
+        await asyncio.wait_for(load.is_under_way.wait(), PATIENCE)
+        await asyncio.sleep(chance.uniform(0, LONGEST_LOAD))
+    await process.kill()
+    _, pending = await asyncio.wait(tasks, timeout=PATIENCE)
+    assert not pending
+    for task in tasks:
+        if not is_death(task.exception()):
+            await task

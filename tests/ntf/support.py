@@ -292,14 +292,16 @@ class Phone:
         return answer.status if isinstance(answer, ntf.SUB) else answer
 
     async def until_state(self, subscription_id: bytes, state: SubscriptionState) -> None:
-        async with asyncio.timeout(TIMEOUT):
-            while (await self.schk(subscription_id)).state is not state:
-                await asyncio.sleep(0.01)
+        async def is_so() -> bool:
+            return (await self.schk(subscription_id)).state is state
+
+        await eventually(is_so)
 
     async def until_status(self, status: TokenStatus) -> None:
-        async with asyncio.timeout(TIMEOUT):
-            while await self.tchk() is not status:
-                await asyncio.sleep(0.01)
+        async def is_so() -> bool:
+            return await self.tchk() is status
+
+        await eventually(is_so)
 
     def open(self, push: Push) -> list[PNMessageData]:
         assert isinstance(push, MessagePush), push
@@ -348,8 +350,9 @@ class NtfWorld:
         self.settings = settings
         self.events: list[Event] = []
         self.limits = Limits()
-        self.apns = beside.apns if beside else Apns(directory / "apns")
-        self.smp = beside.smp if beside else SmpSide(f"sqlite:///{directory}/smp.db", AT_ONCE)
+        self.apns: Apns = beside.apns if beside else Apns(directory / "apns")
+        own = SmpSide(f"sqlite:///{directory}/smp.db", AT_ONCE)
+        self.smp: SmpSide = beside.smp if beside else own
         self.providers: dict[PushProvider, Provider] = {}
         self.router: NtfRouter
         self.listener: Listener
@@ -368,7 +371,7 @@ class NtfWorld:
     async def start_ntf(self) -> None:
         kinds = (PushProvider.APNS_TEST, PushProvider.APNS_PROD, PushProvider.APNS_DEV)
         apns = self.apns.new_provider()
-        providers: dict[PushProvider, Provider] = {kind: apns for kind in kinds}
+        providers: dict[PushProvider, Provider] = dict.fromkeys(kinds, apns)
         providers |= {PushProvider.APNS_NULL: NullProvider()} | self.providers
         self.router = await NtfRouter.start(self.url, providers, self.settings, self.events.append)
         self.listener = Listener(NTF, identity("NTF server CA"), self.router, limits=self.limits)
@@ -452,9 +455,10 @@ class NtfWorld:
         return int(count)
 
     async def until_paid(self) -> None:
-        async with asyncio.timeout(TIMEOUT):
-            while await self.debts():
-                await asyncio.sleep(0.01)
+        async def is_so() -> bool:
+            return await self.debts() == 0
+
+        await eventually(is_so)
 
 
 @asynccontextmanager
@@ -469,10 +473,10 @@ async def a_world(
         await world.stop()
 
 
-async def eventually(condition: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        while not await condition():
-            await asyncio.sleep(0.01)
+async def eventually(condition: Callable[[], Awaitable[object]], within: float = TIMEOUT) -> None:
+    async with asyncio.timeout(within):
+        while not await condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
 
 def now_ms() -> int:

@@ -266,7 +266,7 @@ def test_a_deleted_token_settles_to_nothing(tx: Transaction) -> None:
     [queue] = subscribe(tx, token)
     receive(tx, nmsg(queue))
     tokens.delete(tx, token.token_id)
-    settlements = [
+    settlements: list[debts.Settlement] = [
         Paid(token.token_id, MESSAGE, 10),
         Paid(token.token_id, VERIFICATION, 1),
         PutOff(token.token_id, MESSAGE, 10, 1, NOW),

@@ -10,6 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
+    MultipleResults,
     RuleBasedStateMachine,
     consumes,
     initialize,
@@ -75,10 +76,16 @@ class Debts(RuleBasedStateMachine):
         self.tx: Transaction = self.stack.enter_context(a_transaction(type(self).shared_url or ""))
         self.now = 1_000_000
         self.seq = 1
+        self.ids = 0
         self.tokens: dict[bytes, ModelToken] = {}
 
     def teardown(self) -> None:
         self.stack.close()
+
+    def take_id(self) -> bytes:
+        """The same in every run, since the order of results depends on them."""
+        self.ids += 1
+        return self.ids.to_bytes(24)
 
     def take_seq(self, count: int = 1) -> int:
         first, self.seq = self.seq, self.seq + count
@@ -103,7 +110,7 @@ class Debts(RuleBasedStateMachine):
     def register_new(self) -> None:
         if len(self.tokens) >= 4:
             return
-        new, seq = a_new_token(), self.take_seq()
+        new, seq = a_new_token(token_id=self.take_id()), self.take_seq()
         assert tokens.register(self.tx, new, seq, self.now, self.now + TTL) is not None
         assert isinstance(new.device, APNSDeviceToken)
         token = self.tokens[new.token_id] = ModelToken(new, new.device, new.code)
@@ -154,8 +161,8 @@ class Debts(RuleBasedStateMachine):
         token = self.some(index)
         if token is None or token.status is not TokenStatus.ACTIVE or len(token.queues) > 7:
             return
-        queue = os.urandom(24)
-        new = NewSubscription(os.urandom(24), token.new.token_id, ADDRESS, queue, b"key")
+        queue = self.take_id()
+        new = NewSubscription(self.take_id(), token.new.token_id, ADDRESS, queue, b"key")
         assert isinstance(subscriptions.add(self.tx, new), Added)
         token.queues.append(queue)
 
@@ -163,8 +170,9 @@ class Debts(RuleBasedStateMachine):
         target=owed_pushes,
         picks=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 7)), min_size=1, max_size=12),
     )
-    def receive(self, picks: list[tuple[int, int]]) -> object:
-        incoming, known = [], 0
+    def receive(self, picks: list[tuple[int, int]]) -> MultipleResults[Owed]:
+        incoming: list[Incoming] = []
+        known = 0
         first = self.seq
         for index, number in picks:
             token = self.some(index)
@@ -184,7 +192,7 @@ class Debts(RuleBasedStateMachine):
         return multiple(*stored.owed)
 
     @rule(target=owed_pushes, limit=st.integers(1, 5))
-    def take(self, limit: int) -> object:
+    def take(self, limit: int) -> MultipleResults[Owed]:
         return multiple(*debts.due(self.tx, "apns_test", self.now, limit))
 
     @rule(owed=consumes(owed_pushes))

@@ -34,7 +34,11 @@ REJECTED = {
 }
 EVENTS: tuple[TokenEvent, ...] = (AGAIN, DELIVERED, VERIFIED, REPLACED)
 PAIRS = [
-    *((status, event, after) for status in S for event, after in zip(EVENTS, TABLE[status])),
+    *(
+        (status, event, after)
+        for status in S
+        for event, after in zip(EVENTS, TABLE[status], strict=True)
+    ),
     *((status, Rejected(reason), after) for status in S for reason, after in REJECTED.items()),
 ]
 

@@ -132,7 +132,12 @@ class World:
 
     async def arrived(self) -> None:
         """Until the router knows that what it sent has arrived, and would not repeat it."""
-        await until(lambda: not self.router._delivery._unconfirmed)
+
+        def confirmed() -> bool:
+            self.router._delivery.confirm(at_once=True)
+            return not self.router._delivery._unconfirmed
+
+        await until(confirmed)
         await self.router.store.drained()
 
     async def notifications(self) -> int:

@@ -289,3 +289,57 @@ async def test_withdrawn_before_it_was_sent(small_world: World) -> None:
     assert events == [smp.END(), smp.DELD()]
     assert len(times(ntf, queues[2])) == 2
     assert len(times(plain, queues[0])) == 2
+
+
+class TestWhatASubscriberMayHaveLost:
+    """Received is not stored: one that dies at once gets it again, one that leaves does not."""
+
+    async def _notified(self, world: World) -> tuple[Peer, Peer, Queue]:
+        alice, ntf = await world.connect(), await world.connect()
+        queue = await create_notified(alice)
+        await queue.nsub(ntf)
+        await send(alice, [queue], 1)
+        await until(lambda: ntf.pushes)
+        return alice, ntf, queue
+
+    @pytest.mark.parametrize("settings", [AT_ONCE])
+    async def test_killed(self, world: World) -> None:
+        alice, ntf, queue = await self._notified(world)
+        ntf.client._connection.abort()  # no farewell, as when its process is killed
+        await until(lambda: len(world.router.clients) == 1)
+        again = await world.connect()
+        await queue.nsub(again)
+        await until(lambda: again.pushes)
+        assert times(again, queue) == times(ntf, queue)
+
+    @pytest.mark.parametrize("settings", [AT_ONCE])
+    async def test_gone_in_order(self, world: World) -> None:
+        alice, ntf, queue = await self._notified(world)
+        await until(lambda: all(c.connection.has_arrived for c in world.router.clients))
+        await ntf.close()
+        await until(lambda: len(world.router.clients) == 1)
+        again = await world.connect()
+        await queue.nsub(again)
+        await send(alice, [queue], 1)
+        await until(lambda: again.pushes)
+        assert len(times(again, queue)) == 1
+        assert times(again, queue) != times(ntf, queue)
+
+    @pytest.mark.parametrize("settings", [AT_ONCE])
+    async def test_taken_over(self, world: World) -> None:
+        alice, ntf, queue = await self._notified(world)
+        await until(lambda: all(c.connection.has_arrived for c in world.router.clients))
+        other = await world.connect()
+        await queue.nsub(other)
+        await send(alice, [queue], 1)
+        await until(lambda: other.pushes)
+        assert len(times(other, queue)) == 1
+
+    @pytest.mark.parametrize("settings", [AT_ONCE])
+    async def test_after_a_moment(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(delivery, "CONFIRM_AFTER", 0.1)
+        _, ntf, _ = await self._notified(world)
+        await until(lambda: not world.router._delivery._unconfirmed)
+        await world.router.store.drained()
+        assert await world.notifications() == 0
+        assert ntf.client.is_connected

@@ -6,6 +6,7 @@ Commands of one client are executed in order. An unknown entity costs what a wro
 import logging
 import os
 from collections.abc import Callable, Coroutine
+from functools import lru_cache
 from typing import Any
 
 from heliograph.crypto.authorization import verify_authorization
@@ -292,19 +293,23 @@ class Commands:
             setattr(counters, name, getattr(counters, name) + 1)
 
 
+@lru_cache(maxsize=1024)
 def _is_sound(address: str) -> bool:
-    """Whether it can be connected to, by now or after a restart."""
+    """Whether it can be connected to, now or after a restart."""
     try:
         return decode_address(address).effective_port > 0
     except WireError:
         return False
 
 
-def _new_subscription(command: ntf.SNEW, token: Token) -> NewSubscription:
+def _new_subscription(command: ntf.SNEW, token: Token) -> NewSubscription | ntf.ERR:
+    address = encode_address(command.queue.server)
+    if not _is_sound(address):
+        return SYNTAX
     return NewSubscription(
         os.urandom(ID_SIZE),
         token.token_id,
-        encode_address(command.queue.server),
+        address,
         command.queue.notifier_id,
         command.notifier_key,
     )

@@ -68,8 +68,10 @@ def receive(
     latest: list[Row] = []
     newest: dict[bytes, int] = {}
     for notifier_id, (seq, item) in last.items():
-        subscription_id, token_id, stored = known.get(notifier_id, (None, None, None))
-        if subscription_id is None or stored == item.nonce:
+        if notifier_id not in known:
+            continue
+        subscription_id, token_id, stored = known[notifier_id]
+        if stored == item.nonce:
             continue
         latest.append((token_id, subscription_id, seq, int(item.at), item.nonce, item.meta))
         newest[token_id] = max(seq, newest.get(token_id, 0))

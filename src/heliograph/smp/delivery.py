@@ -1,14 +1,16 @@
 """Delivery of notifications to their subscribers, in cycles, from the store.
 
-A notification is a row of the store until it is known to have reached the subscriber's machine:
-the protocol has no acknowledgement, so TCP's is taken. A connection that ends before that, or a
-router that is killed, costs a repetition and never a notification. Those of one notifier are sent
+A notification is a row of the store until it is known to have reached the subscriber: the protocol
+has no acknowledgement, so TCP's is taken, and the connection must outlive it by a moment, in which
+the subscriber makes it durable. A connection that breaks before that, or a router that is killed,
+costs a repetition and never a notification. Those of one notifier are sent
 in the order of their messages. Memory is bounded: what does not fit a client's outbox waits in the
 store.
 """
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -25,10 +27,12 @@ from heliograph.wire import smp
 logger = logging.getLogger(__name__)
 
 MAX_OUTBOX = 20_000
-MAX_UNCONFIRMED = 20_000
+MAX_UNCONFIRMED = 50_000
 PAGE = 5_000
 BURST = 500
 CONFIRM_INTERVAL = 0.05
+CONFIRM_AFTER = 1.0
+"""So long a subscriber may take to make durable what it was sent."""
 IMMEDIATE_INTERVAL = 0.05
 RETRY_DELAY = 1.0
 
@@ -100,6 +104,8 @@ class Delivery:
 
     def disconnected(self, client: Client) -> None:
         """What is not known to have arrived stays in the store."""
+        if client.unconfirmed and client.connection.left_in_order:
+            self._remove(client, len(client.unconfirmed))
         self._counters.notifications_redelivered += len(client.unconfirmed)
         self._due.discard(client)
         self._unconfirmed.discard(client)
@@ -111,7 +117,6 @@ class Delivery:
         """Fetch what waits for the notifiers subscribed since the last call."""
         if not self._new:
             return
-        self.confirm()  # or the next subscriber would get what the one before has got
         new, self._new = self._new, {}
         for client, notifier_ids in new.items():
             self._load(client, self._of_notifiers(notifier_ids))
@@ -146,16 +151,30 @@ class Delivery:
                 logger.exception("sending notifications to a client failed")
                 client.connection.abort(exc)
 
-    def confirm(self) -> None:
-        """Remove from the store what has arrived."""
+    def taken_over(self, client: Client) -> None:
+        """It lives, so what has arrived there need not be repeated to its successor."""
+        self._confirm(client, time.monotonic())
+
+    def confirm(self, *, at_once: bool = False) -> None:
+        """Remove from the store what has arrived, a moment ago or `at_once`."""
+        before = time.monotonic() - (0.0 if at_once else CONFIRM_AFTER)
         for client in tuple(self._unconfirmed):
-            if not client.connection.is_closing and client.connection.has_arrived:
-                was_full = not self._takes_more(client)
-                self._unconfirmed.discard(client)
-                self._remove(client)
-                if was_full and client in self._due:
-                    self._send(client)
+            self._confirm(client, before)
         self._store.commit()
+
+    def _confirm(self, client: Client, before: float) -> None:
+        """What was sent before this time."""
+        count = 0
+        for sent_at, size in client.bursts:
+            if sent_at > before:
+                break
+            count += size
+        if not count or client.connection.is_closing or not client.connection.has_arrived:
+            return
+        was_full = not self._takes_more(client)
+        self._remove(client, count)
+        if was_full and client in self._due:
+            self._send(client)
 
     def close(self) -> None:
         for task in self._tasks:
@@ -187,6 +206,7 @@ class Delivery:
     def _send(self, client: Client) -> None:
         """Everything pending, as far as the client reads it; the rest waits for the next cycle."""
         while client.outbox and self._takes_more(client):
+            unconfirmed = len(client.unconfirmed)
             for _ in range(min(BURST, len(client.outbox))):
                 notification = client.outbox.popleft()
                 if not self._is_wanted(client, notification.notifier_id):
@@ -198,6 +218,7 @@ class Delivery:
                 self._unconfirmed.add(client)
                 self._counters.notifications_delivered += 1
                 self._on_delivered(notification)
+            client.bursts.append((time.monotonic(), len(client.unconfirmed) - unconfirmed))
             self._outgoing.flush()
         if client.outbox or (client.behind and client.loads):
             return
@@ -214,9 +235,15 @@ class Delivery:
             return self._subscribers.notifiers.get(notifier_id) is client
         return client.serving is not None
 
-    def _remove(self, client: Client) -> None:
+    def _remove(self, client: Client, count: int) -> None:
         """What the client got leaves the store; until it has, it must not be loaded again."""
-        arrived, client.unconfirmed = client.unconfirmed, []
+        arrived, client.unconfirmed = client.unconfirmed[:count], client.unconfirmed[count:]
+        left = count
+        while left > 0:
+            _, size = client.bursts.popleft()
+            left -= size
+        if not client.unconfirmed:
+            self._unconfirmed.discard(client)
 
         def removed(_: object) -> None:
             self._removing.difference_update(arrived)
@@ -226,6 +253,7 @@ class Delivery:
         def failed(_: object) -> None:
             self._removing.difference_update(arrived)
             client.unconfirmed = arrived + client.unconfirmed
+            client.bursts.appendleft((0.0, len(arrived)))
             if client.is_connected:
                 self._unconfirmed.add(client)
 

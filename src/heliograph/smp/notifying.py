@@ -161,5 +161,6 @@ class Notifying:
         return self._context.services.get(notifier.service_id) if notifier.service_id else None
 
     def _tell(self, client: Client, entity_id: bytes, event: Any) -> None:
+        self._context.delivery.taken_over(client)
         self._context.counters.subscription_ended += 1
         self._context.outgoing.push(client, entity_id, event)

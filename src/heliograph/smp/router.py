@@ -109,7 +109,7 @@ class SmpRouter:
         for task in self._tasks:
             task.cancel()
         self._delivery.close()
-        self._delivery.confirm()
+        self._delivery.confirm(at_once=True)
         await self.store.drained()
         await self._database.close()
 

@@ -30,6 +30,8 @@ class BlockConnection(asyncio.Protocol):
         self.received_at = 0.0
         """When the last whole block arrived."""
         self.write_paused_at: float | None = None
+        self.left_in_order = False
+        """The peer ended the TLS session itself, after all that was sent had reached it."""
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
@@ -173,6 +175,7 @@ class BlockConnection(asyncio.Protocol):
             self.received_at = self._begun_at = now
 
     def eof_received(self) -> bool:
+        self.left_in_order = self.has_arrived
         return False
 
     def pause_writing(self) -> None:

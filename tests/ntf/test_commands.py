@@ -1,0 +1,496 @@
+"""What the router answers: credentials, errors, batches, versions, limits."""
+
+import asyncio
+import os
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from heliograph.crypto.authorization import authorize
+from heliograph.crypto.keys import generate_key_pair
+from heliograph.db.errors import DatabaseError
+from heliograph.ntf import subscriptions, tokens
+from heliograph.ntf.limits import Limits
+from heliograph.ntf.router import NtfSettings
+from heliograph.ntf.store import Store
+from heliograph.transport.client import Client, ClientRequest
+from heliograph.transport.protocols import NTF
+from heliograph.wire import ntf
+from heliograph.wire.addresses import Scheme, ServerAddress, SMPQueueNtf, decode_host
+from heliograph.wire.errors import ErrorCode, ErrorType
+from heliograph.wire.keys import Algorithm
+from heliograph.wire.tokens import (
+    APNSDeviceToken,
+    FcmDeviceToken,
+    PushProvider,
+    SubscriptionState,
+    TokenStatus,
+)
+from heliograph.wire.transmissions import authorized_bytes, encode_transmission
+from tests.ntf.support import (
+    AUTH,
+    OK,
+    QUOTA,
+    SETTINGS,
+    NtfWorld,
+    Phone,
+    Recorder,
+    a_device,
+    ask,
+    ask_many,
+    until,
+)
+
+NO_AUTH = ntf.ERR(ErrorCode.CMD_NO_AUTH)
+HAS_AUTH = ntf.ERR(ErrorCode.CMD_HAS_AUTH)
+SYNTAX = ntf.ERR(ErrorCode.CMD_SYNTAX)
+INTERNAL = ntf.ERR(ErrorCode.INTERNAL)
+ADDRESS = ServerAddress(Scheme.SMP, (decode_host("192.0.2.1"),), "", os.urandom(32))
+
+
+def error(code: ErrorType) -> ntf.ERR:
+    return ntf.ERR(code)
+
+
+async def send_raw(
+    client: Client, data: bytes, *, entity_id: bytes = b"", key: bytes | None = None
+) -> Any:
+    """The answer to a command of these bytes, whatever they are."""
+    established, corr_id = client.established, os.urandom(24)
+    session = established.session
+    auth = b""
+    if key is not None:
+        authorized = authorized_bytes(session, corr_id, entity_id, data)
+        auth = authorize(key, established.peer_key, corr_id, authorized)
+    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    connection = client._connection
+    connection._on_push = lambda _, message: answered.set_result(message)
+    connection.send([encode_transmission(session, corr_id, entity_id, data, auth)])
+    async with asyncio.timeout(5):
+        return await answered
+
+
+# Credentials.
+
+
+async def test_credentials_of_every_command(small_world: NtfWorld) -> None:
+    phone = await small_world.registered()
+    key, entity = phone.keys.private, phone.token_id
+    queue = SMPQueueNtf(ADDRESS, os.urandom(24))
+    tnew = ntf.TNEW(a_device(), phone.keys.public, phone.dh_keys.public)
+    snew = ntf.SNEW(phone.token_id, queue, key)
+    client = phone.client
+    for command in (tnew, snew):
+        assert await ask(client, command, b"", None) == NO_AUTH
+        assert await ask(client, command, entity, key) == HAS_AUTH
+        assert await ask(client, command, entity, None) == NO_AUTH
+    for with_entity in (
+        ntf.TVFY(b"code"),
+        ntf.TCHK(),
+        ntf.TRPL(a_device()),
+        ntf.TDEL(),
+        ntf.TCRN(20),
+        ntf.SCHK(),
+        ntf.SDEL(),
+    ):
+        assert await ask(client, with_entity, b"", key) == NO_AUTH
+        assert await ask(client, with_entity, entity, None) == NO_AUTH
+        assert await ask(client, with_entity, b"", None) == NO_AUTH
+    for entity_id, auth in ((entity, None), (b"", key), (entity, key)):
+        assert await ask(client, ntf.PING(), entity_id, auth) == HAS_AUTH
+    assert await ask(client, ntf.PING(), b"", None) == ntf.PONG()
+    assert await phone.tchk() is TokenStatus.ACTIVE
+
+
+async def test_a_wrong_key_opens_nothing(small_world: NtfWorld) -> None:
+    phone = await small_world.registered()
+    subscription = await phone.subscribe(await small_world.queue())
+    for algorithm in Algorithm:
+        wrong = generate_key_pair(algorithm).private
+        for command in (ntf.TCHK(), ntf.TDEL(), ntf.TRPL(a_device()), ntf.TCRN(0), ntf.TVFY(b"")):
+            assert await phone.ask(command, phone.token_id, wrong) == AUTH
+        for command in (ntf.SCHK(), ntf.SDEL()):
+            assert await phone.ask(command, subscription, wrong) == AUTH
+        tnew = ntf.TNEW(a_device(), phone.keys.public, phone.dh_keys.public)
+        assert await phone.ask(tnew, b"", wrong) == AUTH
+        snew = ntf.SNEW(phone.token_id, SMPQueueNtf(ADDRESS, b"n"), wrong)
+        assert await phone.ask(snew, b"", wrong) == AUTH
+    assert (await phone.schk(subscription)).state is SubscriptionState.ACTIVE
+    assert await phone.tchk() is TokenStatus.ACTIVE
+
+
+async def test_kinds_of_entity_are_not_mixed_up(small_world: NtfWorld) -> None:
+    phone = await small_world.registered()
+    subscription = await phone.subscribe(await small_world.queue())
+    for command in (ntf.TCHK(), ntf.TDEL(), ntf.TCRN(20)):
+        assert await phone.ask(command, subscription) == AUTH
+    for command in (ntf.SCHK(), ntf.SDEL()):
+        assert await phone.ask(command, phone.token_id) == AUTH
+
+
+# Errors.
+
+
+async def test_malformed_commands(small_world: NtfWorld) -> None:
+    client = await small_world.connect()
+    key = generate_key_pair(Algorithm.ED25519)
+    cases: list[tuple[bytes, bytes, ErrorType]] = [
+        (b"HELLO", b"", ErrorCode.CMD_UNKNOWN),
+        (b"", b"", ErrorCode.CMD_UNKNOWN),
+        (b"TNEW", b"", ErrorCode.CMD_SYNTAX),
+        (b"TNEW T", b"", ErrorCode.CMD_SYNTAX),
+        (b"TNEW TXX\x02ab", b"", ErrorCode.CMD_SYNTAX),
+        (b"TCHK 1", b"1234", ErrorCode.CMD_SYNTAX),
+        (b"TCRN \x00", b"1234", ErrorCode.CMD_SYNTAX),
+        (b"TCRN \x00\x14\x00", b"1234", ErrorCode.CMD_SYNTAX),
+        (b"SNEW S\x01t", b"", ErrorCode.CMD_SYNTAX),
+    ]
+    for data, entity_id, expected in cases:
+        assert await send_raw(client, data, entity_id=entity_id, key=key.private) == error(expected)
+    assert await ask(client, ntf.PING(), b"", None) == ntf.PONG()
+
+
+async def test_a_weak_dh_key_is_refused(small_world: NtfWorld) -> None:
+    phone = await small_world.phone()
+    weak = phone.dh_keys.public[:12] + bytes(32)
+    command = ntf.TNEW(phone.device, phone.keys.public, weak)
+    assert await phone.ask(command) == error(ErrorCode.CRYPTO)
+
+
+@pytest.mark.parametrize("text", [b"abc", b"ABCD", b"xyzw", b"ab cd", b"ab\0d", "ä".encode()])
+async def test_a_device_token_that_is_none_is_refused(small_world: NtfWorld, text: bytes) -> None:
+    """And leaves nothing behind that could not be read again."""
+    phone = await small_world.registered()
+    bad = APNSDeviceToken(PushProvider.APNS_TEST, text)
+    assert await phone.trpl(bad) == SYNTAX
+    other = await small_world.phone(bad)
+    assert await other.tnew() == SYNTAX
+    await small_world.restart_ntf(phone)
+    assert await phone.tchk() is TokenStatus.ACTIVE
+
+
+@pytest.mark.parametrize("port", ["x", "99999", "-1", "0", "1:2", " 1"])
+async def test_an_address_that_is_none_is_refused(small_world: NtfWorld, port: str) -> None:
+    """It must not keep the router from its other messaging routers after a restart."""
+    phone = await small_world.registered()
+    subscription = await phone.subscribe(await small_world.queue())
+    queue = SMPQueueNtf(replace(ADDRESS, port=port), os.urandom(24))
+    snew = ntf.SNEW(phone.token_id, queue, generate_key_pair(Algorithm.X25519).private)
+    assert await phone.ask(snew) == SYNTAX
+    no_fingerprint = SMPQueueNtf(replace(ADDRESS, fingerprint=b""), os.urandom(24))
+    assert await phone.ask(replace(snew, queue=no_fingerprint)) == SYNTAX
+    await small_world.restart_ntf(phone)
+    await phone.until_state(subscription, SubscriptionState.ACTIVE)
+
+
+async def test_an_address_in_the_store_that_is_none_is_skipped(small_world: NtfWorld) -> None:
+    phone = await small_world.registered()
+    subscription = await phone.subscribe(await small_world.queue())
+    other = await phone.snew(await small_world.queue())
+    await small_world.router.store.database.write(
+        lambda tx: (
+            tx.execute("INSERT INTO servers (server_id, address) VALUES (0, 'nonsense')"),
+            tx.execute(
+                "UPDATE subscriptions SET server_id = 0 WHERE subscription_id = ?",
+                (other.subscription_id,),
+            ),
+        )
+    )
+    await small_world.restart_ntf(phone)
+    await phone.until_state(subscription, SubscriptionState.ACTIVE)
+
+
+async def test_test_tokens_are_refused_unless_enabled(small_world: NtfWorld) -> None:
+    await small_world.stop_ntf()
+    from heliograph.ntf.router import NtfRouter
+
+    start = NtfRouter.start
+
+    async def without_test(url: str, providers: dict[PushProvider, Any], *rest: Any) -> NtfRouter:
+        providers.pop(PushProvider.APNS_TEST)
+        return await start(url, providers, *rest)
+
+    NtfRouter.start = without_test  # type: ignore[method-assign, assignment]
+    try:
+        await small_world.start_ntf()
+    finally:
+        NtfRouter.start = start  # type: ignore[method-assign]
+    refused = await small_world.phone(a_device(PushProvider.APNS_TEST))
+    assert await refused.tnew() == AUTH
+    fcm = ntf.TNEW(FcmDeviceToken("token"), refused.keys.public, refused.dh_keys.public)
+    assert await refused.ask(fcm) == AUTH
+    allowed = await small_world.registered(a_device(PushProvider.APNS_PROD))
+    assert await allowed.trpl(a_device(PushProvider.APNS_TEST)) == AUTH
+    assert await allowed.tchk() is TokenStatus.ACTIVE
+
+
+async def test_a_store_that_fails_is_an_internal_error(
+    small_world: NtfWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the commands that needed it; and the connection stays."""
+    phone = await small_world.registered()
+    queue = await small_world.queue()
+
+    def failing(*_: object, **__: object) -> Any:
+        raise DatabaseError("the disk is full")
+
+    monkeypatch.setattr(tokens, "verify", failing)
+    monkeypatch.setattr(subscriptions, "add", failing)
+    key, entity = phone.keys.private, phone.token_id
+    assert queue.notifier is not None
+    named = SMPQueueNtf(small_world.smp.address, queue.notifier_id)
+    answers = await ask_many(
+        phone.client,
+        [
+            ClientRequest(ntf.TVFY(b"code"), entity, key),
+            ClientRequest(ntf.TCHK(), entity, key),
+            ClientRequest(ntf.SNEW(entity, named, queue.notifier.auth.private), b"", key),
+        ],
+    )
+    assert answers == [INTERNAL, ntf.TKN(TokenStatus.ACTIVE), INTERNAL]
+    monkeypatch.setattr(Store, "load", failing)
+    assert await phone.ask(ntf.TCHK(), os.urandom(24)) == INTERNAL
+    monkeypatch.undo()
+    await phone.subscribe(queue)
+
+
+async def test_a_bug_is_an_internal_error(
+    small_world: NtfWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    phone = await small_world.registered()
+
+    def failing(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(tokens, "request_cron", failing)
+    assert await phone.ask(ntf.TCRN(20), phone.token_id) == INTERNAL
+    assert "commands failed in an unexpected way" in caplog.text
+    assert await phone.tchk() is TokenStatus.ACTIVE
+
+
+# Order and batches.
+
+
+async def test_commands_of_a_batch_are_executed_in_order(small_world: NtfWorld) -> None:
+    phone = await small_world.phone()
+    await phone.tnew()
+    code = await phone.code()
+    key, entity = phone.keys.private, phone.token_id
+    await phone.until_status(TokenStatus.CONFIRMED)
+    device = a_device()
+    answers = await ask_many(
+        phone.client,
+        [
+            ClientRequest(command, entity, key)
+            for command in (
+                ntf.TCHK(),
+                ntf.TVFY(b"wrong"),
+                ntf.TVFY(code),
+                ntf.TCHK(),
+                ntf.TRPL(device),
+                ntf.TCHK(),
+                ntf.TVFY(code),
+                ntf.TDEL(),
+                ntf.TCHK(),
+            )
+        ],
+    )
+    assert answers[:5] == [
+        ntf.TKN(TokenStatus.CONFIRMED),
+        AUTH,
+        OK,
+        ntf.TKN(TokenStatus.ACTIVE),
+        OK,
+    ]
+    assert answers[5].status in (TokenStatus.REGISTERED, TokenStatus.CONFIRMED)
+    assert answers[6:] == [AUTH, OK, AUTH]
+
+
+async def test_a_deleted_subscription_is_gone_for_the_rest_of_its_batch(
+    small_world: NtfWorld,
+) -> None:
+    phone = await small_world.registered()
+    queue = await small_world.queue()
+    subscription = await phone.subscribe(queue)
+    key = phone.keys.private
+    assert queue.notifier is not None
+    named = SMPQueueNtf(small_world.smp.address, queue.notifier_id)
+    snew = ntf.SNEW(phone.token_id, named, queue.notifier.auth.private)
+    answers = await ask_many(
+        phone.client,
+        [
+            ClientRequest(ntf.SDEL(), subscription, key),
+            ClientRequest(ntf.SCHK(), subscription, key),
+            ClientRequest(ntf.SDEL(), subscription, key),
+            ClientRequest(snew, b"", key),
+            ClientRequest(snew, b"", key),
+        ],
+    )
+    assert answers[:3] == [OK, AUTH, AUTH]
+    assert answers[3] == answers[4]
+    assert answers[3] != ntf.IDSUB(subscription)
+    await phone.until_state(answers[3].subscription_id, SubscriptionState.ACTIVE)
+
+
+async def test_commands_sent_one_after_another_are_answered_in_order(
+    small_world: NtfWorld,
+) -> None:
+    """Also when some need the store and others do not."""
+    phone = await small_world.registered()
+    key, entity = phone.keys.private, phone.token_id
+    subscription = await phone.subscribe(await small_world.queue())
+    order: list[int] = []
+    pending = []
+    for number in range(30):
+        command, of = [
+            (ntf.TCRN(20), entity),
+            (ntf.PING(), b""),
+            (ntf.TCHK(), entity),
+            (ntf.SCHK(), subscription),
+        ][number % 4]
+        request = ClientRequest(command, of, key if of else None)
+        future = await phone.client._send(request)
+        future.add_done_callback(lambda _, number=number: order.append(number))  # type: ignore[misc]
+        pending.append(future)
+        await asyncio.sleep(0)
+    await asyncio.gather(*pending)
+    assert order == sorted(order)
+
+
+async def test_large_batches_in_and_out(small_world: NtfWorld) -> None:
+    phone = await small_world.registered()
+    requests = [ClientRequest(ntf.TCHK(), phone.token_id, phone.keys.private)] * 500
+    assert await ask_many(phone.client, requests) == [ntf.TKN(TokenStatus.ACTIVE)] * 500
+    pings = [ClientRequest(ntf.PING())] * 500
+    assert await ask_many(phone.client, pings) == [ntf.PONG()] * 500
+
+
+async def test_version_1_has_no_batches(small_world: NtfWorld) -> None:
+    client = await small_world.connect(1, use_alpn=False)
+    phone = await small_world.phone(client=client, algorithm=Algorithm.ED25519)
+    await phone.register()
+    requests = [ClientRequest(ntf.TCHK(), phone.token_id, phone.keys.private)] * 20
+    assert await ask_many(client, requests) == [ntf.TKN(TokenStatus.ACTIVE)] * 20
+
+
+async def test_a_foreign_session_is_refused_in_version_1(small_world: NtfWorld) -> None:
+    client = await small_world.connect(1, use_alpn=False)
+    session = replace(client.established.session, session_id=os.urandom(32))
+    data = NTF.commands.encode(ntf.PING(), 1)
+    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    client._connection._on_push = lambda _, message: answered.set_result(message)
+    client._connection.send([encode_transmission(session, os.urandom(24), b"", data, b"")])
+    async with asyncio.timeout(5):
+        assert await answered == error(ErrorCode.SESSION)
+    assert await ask(client, ntf.PING(), b"", None) == ntf.PONG()
+
+
+async def test_a_client_that_goes_away_in_the_middle(small_world: NtfWorld) -> None:
+    """What it asked for is done or not, and nobody else notices."""
+    phone = await small_world.registered()
+    for _ in range(5):
+        other = await small_world.phone()
+        pending = [asyncio.create_task(other.tnew()) for _ in range(5)]
+        await asyncio.sleep(0)
+        other.client._connection.abort()
+        await asyncio.gather(*pending, return_exceptions=True)
+    assert await phone.tchk() is TokenStatus.ACTIVE
+    await until(lambda: len(small_world.router.clients) == 1)
+
+
+# Limits.
+
+
+class TestLimits:
+    @pytest.fixture
+    def settings(self) -> NtfSettings:
+        limits = Limits(new_tokens_per_minute=3, subscriptions_per_token=2, commands_per_second=4.0)
+        return replace(SETTINGS, limits=limits)
+
+    async def test_beyond_them_the_answer_is_quota(self, small_world: NtfWorld) -> None:
+        phone = await small_world.registered()
+        queues = await small_world.queues(3)
+        answers = [await phone.snew(queue) for queue in queues]
+        assert [type(answer) for answer in answers[:2]] == [ntf.IDSUB, ntf.IDSUB]
+        assert answers[2] == QUOTA
+        assert await phone.snew(queues[0]) == answers[0]  # not a new one
+        assert await phone.ask(ntf.SDEL(), answers[0].subscription_id) == OK
+        assert isinstance(await phone.snew(queues[2]), ntf.IDSUB)
+        for _ in range(2):
+            other = await small_world.phone()
+            assert isinstance(await other.tnew(), ntf.IDTKN)
+        assert await (await small_world.phone()).tnew() == QUOTA
+        fresh = await small_world.connect()
+        requests = [ClientRequest(ntf.TCHK(), phone.token_id, phone.keys.private)] * 41
+        answers = await ask_many(fresh, requests)
+        assert answers == [ntf.TKN(TokenStatus.ACTIVE)] * 40 + [QUOTA]
+        assert await ask(fresh, ntf.PING(), b"", None) == ntf.PONG()
+
+
+# Many at once.
+
+
+@pytest.mark.timeout(30)
+async def test_many_connections_subscribe_at_once(world: NtfWorld) -> None:
+    """20 of them deadlock the reference for good."""
+    count, each = 24, 5
+    phones: list[Phone] = await asyncio.gather(*(world.registered() for _ in range(count)))
+    queues = [await world.queues(each) for _ in range(count)]
+
+    async def subscribe(phone: Phone, own: list[Any]) -> None:
+        answers = await asyncio.gather(*(phone.snew(queue) for queue in own))
+        assert all(isinstance(answer, ntf.IDSUB) for answer in answers)
+        for answer in answers:
+            await phone.until_state(answer.subscription_id, SubscriptionState.ACTIVE)
+
+    async with asyncio.timeout(20):
+        await asyncio.gather(*map(subscribe, phones, queues))
+    await world.send(*(queue for own in queues for queue in own))
+    await asyncio.gather(
+        *(phone.notified_of(*own) for phone, own in zip(phones, queues, strict=True))
+    )
+
+
+async def test_the_same_registration_on_many_connections(world: NtfWorld) -> None:
+    phone = await world.phone()
+    clients = [await world.connect() for _ in range(10)]
+    command = ntf.TNEW(phone.device, phone.keys.public, phone.dh_keys.public)
+    answers = await asyncio.gather(
+        *(ask(client, command, b"", phone.keys.private) for client in clients)
+    )
+    assert len(set(answers)) == 1
+    [[count]] = await world.read(lambda tx: tx.query("SELECT COUNT(*) FROM tokens"))
+    assert count == 1
+
+
+async def test_a_token_deleted_while_it_subscribes_leaves_nothing(world: NtfWorld) -> None:
+    """A subscription of no token would keep its queue from everybody else."""
+    for _ in range(5):
+        phone = await world.registered()
+        other = await world.connect()
+        queues = await world.queues(6)
+        commands = [phone.snew(queue) for queue in queues]
+        delete = ask(other, ntf.TDEL(), phone.token_id, phone.keys.private)
+        await asyncio.gather(*commands[:3], delete, *commands[3:])
+        [[left]] = await world.read(
+            lambda tx, phone=phone: tx.query(  # type: ignore[misc]
+                "SELECT COUNT(*) FROM subscriptions WHERE token_id = ?", (phone.token_id,)
+            )
+        )
+        assert left == 0
+
+
+async def test_registrations_under_a_dead_provider(small_world: NtfWorld) -> None:
+    """Answers do not wait for pushes."""
+    small_world.providers[PushProvider.APNS_PROD] = provider = Recorder()
+    provider.gate.clear()
+    await small_world.restart_ntf()
+    phones = [await small_world.phone(a_device(PushProvider.APNS_PROD)) for _ in range(5)]
+    async with asyncio.timeout(3):
+        for phone in phones:
+            assert isinstance(await phone.tnew(), ntf.IDTKN)
+            assert await phone.tchk() is TokenStatus.REGISTERED
+    provider.gate.set()
+    for phone in phones:
+        await phone.until_status(TokenStatus.CONFIRMED)

@@ -1,0 +1,137 @@
+"""No device token, ID, key, code or address in logs or the journal, whatever happens."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+
+import pytest
+
+from heliograph.db.errors import DatabaseError
+from heliograph.ntf import debts
+from heliograph.sim.http2 import Act
+from heliograph.sim.script import Rule
+from heliograph.wire import ntf, smp
+from heliograph.wire.primitives import b64encode
+from heliograph.wire.tokens import APNSDeviceToken, SubscriptionState
+from tests.ntf.support import SETTINGS, NtfWorld, Phone, a_device, until
+from tests.smp.support import Queue
+
+
+def forms(secret: bytes) -> Iterator[str]:
+    yield secret.hex()
+    yield b64encode(secret)
+    yield b64encode(secret).rstrip("=")
+    yield repr(secret)[2:-1]
+
+
+def secrets_of(phone: Phone, queues: list[Queue], *devices: APNSDeviceToken) -> Iterator[str]:
+    values = [phone.token_id, phone.secret, *phone.subscriptions]
+    values += [phone.keys.public, phone.keys.private, phone.dh_keys.public, phone.dh_keys.private]
+    for queue in queues:
+        assert queue.notifier is not None
+        values += [queue.rcv_id, queue.snd_id, queue.notifier_id, queue.notifier.auth.private]
+    for value in values:
+        yield from forms(value)
+    for device in (phone.device, *devices):
+        yield device.token.decode()
+    yield "127.0.0.1"
+
+
+async def test_nothing_is_told(
+    small_world: NtfWorld, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG, "heliograph")
+    world = small_world
+    world.settings = replace(SETTINGS, subscriber=replace(SETTINGS.subscriber, use_service=True))
+    await world.restart_ntf()
+    phone = await world.registered()
+    first_device = phone.device
+    queues = await world.queues(4)
+    for queue in queues:
+        await phone.subscribe(queue)
+    await world.send(*queues)
+    await phone.notified_of(*queues)
+    # All kinds of trouble.
+    world.apns.play(
+        Rule(act=Act.RESET, times=2),
+        Rule(act=Act.GOAWAY, times=1),
+        Rule(status=403, reason="InvalidProviderToken", times=1),
+        Rule(status=429, times=1),
+    )
+    await world.send(queues[0])
+    await phone.notified_of(queues[0])
+    receive, failures = debts.receive, [DatabaseError("lost"), RuntimeError("a bug")]
+
+    def failing(*arguments: object) -> debts.Stored:
+        if len(failures) > 1:
+            raise failures.pop(0)
+        return receive(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(debts, "receive", failing)
+    await world.send(queues[0])
+    await phone.notified_of(queues[0])
+    await phone.ask(ntf.TCHK(), b"unknown")
+    await phone.ask(ntf.TVFY(b"wrong"), phone.token_id)
+    await queues[1].delete(world.sender)
+    other = await world.smp.connect()
+    assert await queues[2].nsub(other) == smp.SOK()
+    await phone.until_state(phone.subscriptions[2], SubscriptionState.END)
+    [service] = world.smp.router.services.values()
+    service.toggle(b"drift", 1)
+    await world.restart_smp()
+    await phone.until_state(phone.subscriptions[3], SubscriptionState.ACTIVE)
+    await phone.trpl(a_device())
+    code = await phone.code()
+    await phone.tvfy(code)
+    await phone.ask(ntf.TCRN(20), phone.token_id)
+    world.apns.play(Rule(status=410, reason="Unregistered"))
+    await world.send(queues[3])
+    await until(lambda: any(event.kind == "token_invalid" for event in world.events))
+    world.apns.play()
+    await phone.ask(ntf.TDEL(), phone.token_id)
+    await world.restart_ntf()
+    await asyncio.sleep(0.05)
+
+    ours = [record for record in caplog.records if record.name.startswith("heliograph.ntf")]
+    assert len(ours) > 3
+    kinds = {event.kind for event in world.events}
+    assert kinds >= {
+        "token_registered",
+        "verification_queued",
+        "token_active",
+        "token_replaced",
+        "token_deleted",
+        "token_invalid",
+        "subscription_created",
+        "nmsg_received",
+        "push_accepted",
+        "push_failed",
+        "smp_connected",
+        "smp_disconnected",
+        "smp_drift",
+    }
+    formatter = logging.Formatter()
+    told = {
+        "logs": "\n".join(formatter.format(record) for record in ours),
+        "journal": "\n".join(json.dumps(asdict(event)) for event in world.events),
+    }
+    secrets = [*secrets_of(phone, queues, first_device), *forms(code)]
+    for where, text in told.items():
+        for secret in secrets:
+            assert secret not in text, where
+
+
+def test_records_do_not_show_what_they_hold() -> None:
+    from heliograph.ntf.limits import ClientState
+    from heliograph.ntf.records import Subscription, Token
+    from heliograph.wire.tokens import SubscriptionStatus, TokenStatus
+
+    secret = b"secret" * 4
+    token = Token(b"id", a_device(), TokenStatus.ACTIVE, b"", secret, secret, secret)
+    status = SubscriptionStatus(SubscriptionState.ACTIVE)
+    subscription = Subscription(b"id", b"id", 1, b"id", secret, status)
+    client = ClientState(secret, "secret")
+    for record in (token, subscription, client):
+        assert "secret" not in repr(record)

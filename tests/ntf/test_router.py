@@ -1,0 +1,193 @@
+"""The router as a whole: starting, stopping, keeping up."""
+
+import asyncio
+import os
+from dataclasses import replace
+
+import pytest
+
+from heliograph.db.errors import DatabaseError
+from heliograph.ntf import debts, router
+from heliograph.ntf.records import Incoming
+from heliograph.ntf.router import NtfRouter
+from heliograph.transport.handshake import ServiceRequest
+from heliograph.wire.handshakes import ServiceRole
+from heliograph.wire.tokens import SubscriptionState
+from tests.db.postgres import Postgres
+from tests.ntf.support import SETTINGS, NtfWorld, a_world, eventually, until
+
+
+async def test_own_domains_are_counted_apart(small_world: NtfWorld) -> None:
+    small_world.settings = replace(SETTINGS, own_domains=("0.0.1", "other.org"))
+    await small_world.restart_ntf()
+    phone = await small_world.registered()
+    first, second = await small_world.queues(2)
+    await phone.subscribe(first)
+    deleted = await phone.subscribe(second)
+    from heliograph.wire import ntf
+
+    await phone.ask(ntf.SDEL(), deleted)
+    await small_world.send(first, second)
+    await phone.notified_of(first)
+    counters = small_world.router.stats.counters
+    assert counters.received_own == {"127.0.0.1": 1}
+    assert counters.received_auth_own == {"127.0.0.1": 1}
+    assert small_world.router.own_host(999) is None
+    small_world.settings = replace(SETTINGS, own_domains=("7.0.0.1",))
+    await small_world.restart_ntf(phone)
+    await small_world.send(first)
+    await phone.notified_of(first)
+    assert small_world.router.stats.counters.received_own == {}
+
+
+async def test_notifications_wait_for_a_store_that_fails(
+    small_world: NtfWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    phone = await small_world.registered()
+    queue = await small_world.queue()
+    await phone.subscribe(queue)
+    receive, failures = debts.receive, [DatabaseError("the disk is full")] * 2
+
+    def failing(*arguments: object) -> debts.Stored:
+        if failures:
+            raise failures.pop()
+        return receive(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(debts, "receive", failing)
+    await small_world.send(queue)
+    await phone.notified_of(queue)
+    assert "1 notifications cannot be stored yet: the disk is full" in caplog.text
+
+
+async def test_messaging_routers_are_not_read_from_while_the_store_does_not_keep_up(
+    small_world: NtfWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router, "MAX_RECEIVING", 50)
+    phone = await small_world.registered()
+    queue = await small_world.queue()
+    subscription = await phone.subscribe(queue)
+    stored = small_world.router.store.receive
+    held = asyncio.Event()
+
+    async def slow(server_id: int, incoming: list[Incoming]) -> debts.Stored:
+        await held.wait()
+        return await stored(server_id, incoming)
+
+    monkeypatch.setattr(small_world.router.store, "receive", slow)
+    for _ in range(15):
+        await small_world.sender.ask_many([queue.sending(b"x") for _ in range(8)])
+    await until(lambda: small_world.router._receiving > 50)
+    before = small_world.router._receiving
+    for _ in range(15):
+        await small_world.sender.ask_many([queue.sending(b"x") for _ in range(8)])
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.1)
+    assert small_world.router._receiving <= before + 128  # what had been read already
+    held.set()
+    await until(lambda: small_world.router._receiving == 0)
+    await phone.notified_of(queue)
+    assert (await phone.schk(subscription)).state is SubscriptionState.ACTIVE
+
+
+async def test_what_has_arrived_is_stored_before_a_stop(
+    small_world: NtfWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The messaging router would not send it again."""
+    phone = await small_world.registered()
+    queue = await small_world.queue()
+    await phone.subscribe(queue)
+    receive = small_world.router.store.receive
+    arrived = asyncio.Event()
+
+    async def slow(server_id: int, incoming: list[Incoming]) -> debts.Stored:
+        arrived.set()
+        await asyncio.sleep(0.2)
+        return await receive(server_id, incoming)
+
+    monkeypatch.setattr(small_world.router.store, "receive", slow)
+    await small_world.send(queue)
+    await arrived.wait()
+    await asyncio.sleep(0.1)  # until the messaging router knows that it arrived
+    await small_world.stop_ntf()
+    await small_world.smp.router.store.changes_drained() if hasattr(
+        small_world.smp.router.store, "changes_drained"
+    ) else None
+    await small_world.start_ntf()
+    await phone.notified_of(queue)
+
+
+async def test_stopping_at_any_moment_loses_nothing(small_world: NtfWorld) -> None:
+    phone = await small_world.registered()
+    queues = await small_world.queues(3)
+    for queue in queues:
+        await phone.subscribe(queue)
+    for turn in range(12):
+        queue = queues[turn % 3]
+        await small_world.send(queue)
+        await asyncio.sleep(turn * 0.0015)
+        await small_world.restart_ntf()
+        await phone.notified_of(queue)
+    await small_world.until_paid()
+
+
+async def test_a_stop_leaves_no_task_behind(small_world: NtfWorld) -> None:
+    before = asyncio.all_tasks()
+    phone = await small_world.registered()
+    await phone.subscribe(await small_world.queue())
+    await small_world.restart_ntf()
+    await small_world.stop_ntf()
+    await asyncio.sleep(0)
+    left = {
+        task
+        for task in asyncio.all_tasks() - before
+        if "/ntf/" in task.get_coro().cr_code.co_filename  # type: ignore[union-attr]
+    }
+    assert not left
+    await small_world.start_ntf()
+
+
+async def test_services_are_not_for_clients(small_world: NtfWorld) -> None:
+    class Connection:
+        answer: object = None
+
+        def answer_service(self, answer: object) -> None:
+            self.answer = answer
+
+    connection = Connection()
+    request = ServiceRequest(ServiceRole.NOTIFIER, os.urandom(32), ())
+    small_world.router.service_requested(connection, request)  # type: ignore[arg-type]
+    assert connection.answer is not None
+    small_world.router.writable(connection)  # type: ignore[arg-type]
+
+
+async def test_a_router_without_a_journal(sqlite_url: str) -> None:
+    running = await NtfRouter.start(sqlite_url, {})
+    running._note("kind", b"", None)  # type: ignore[arg-type]
+    await running.close()
+
+
+@pytest.mark.timeout(60)
+async def test_a_database_that_dies_and_comes_back(tmp_path: object) -> None:
+    """Killed while pushes are owed and notifications come in."""
+    server = Postgres()
+    try:
+        async with a_world(server.new_url(), tmp_path) as world:  # type: ignore[arg-type]
+            phone = await world.registered()
+            queues = await world.queues(4)
+            for queue in queues:
+                await phone.subscribe(queue)
+            for _ in range(3):
+                server.kill()
+                sending = asyncio.create_task(world.send(*queues))
+                await asyncio.sleep(0.1)
+                await asyncio.to_thread(server.start)
+                await sending
+                await phone.notified_of(*queues)
+
+            async def is_paid() -> bool:
+                return await world.debts() == 0
+
+            await eventually(is_paid, 20)
+            assert (await phone.schk(phone.subscriptions[0])).state is SubscriptionState.ACTIVE
+    finally:
+        server.remove()

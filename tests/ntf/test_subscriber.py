@@ -1,0 +1,538 @@
+"""A subscriber against a messaging router that misbehaves, and one that is simulated."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from heliograph.db.errors import DatabaseError
+from heliograph.ntf.backoff import Backoff
+from heliograph.ntf.records import Incoming, QueueKey
+from heliograph.ntf.subscriber import (
+    SmpSubscriber,
+    SubscriberEvents,
+    SubscriberSettings,
+    status_of,
+)
+from heliograph.ntf.subscriptions import Server
+from heliograph.transport.client import ClientConfig
+from heliograph.transport.errors import (
+    ClientError,
+    Disconnected,
+    HandshakeFailed,
+    RequestRefused,
+    RequestTimeout,
+    UnexpectedReply,
+)
+from heliograph.transport.protocols import SMP
+from heliograph.transport.server import Answer, Listener, ServerConnection
+from heliograph.wire import ntf, smp
+from heliograph.wire.addresses import Scheme, ServerAddress, decode_host
+from heliograph.wire.errors import STORE, ErrorCode, TransportError
+from heliograph.wire.requests import Request
+from heliograph.wire.tokens import SubscriptionState, SubscriptionStatus
+from tests.ntf.support import FAST, OK, SETTINGS, NtfWorld, until
+from tests.smp.support import identity, keys
+
+ACTIVE = SubscriptionState.ACTIVE
+WITH_SERVICE = replace(SETTINGS, subscriber=replace(SETTINGS.subscriber, use_service=True))
+
+
+class Desk:
+    """A messaging router that does as a test says."""
+
+    def __init__(self) -> None:
+        self.connections: list[ServerConnection] = []
+        self.seen: list[bytes] = []
+        self.answer: Any = smp.SOK()
+        self.silent = False
+        self.hang_up = False
+        self.listener: Listener
+        self.address: ServerAddress
+
+    async def start(self) -> None:
+        self.listener = Listener(SMP, identity(), self, request_client_certificate=True)
+        port = await self.listener.start("127.0.0.1", 0)
+        host = decode_host("127.0.0.1")
+        self.address = ServerAddress(Scheme.SMP, (host,), str(port), identity().fingerprint)
+
+    async def close(self) -> None:
+        await self.listener.close(0.1)
+
+    def connected(self, connection: ServerConnection) -> None:
+        self.connections.append(connection)
+        if self.hang_up:
+            connection.abort()
+
+    def received(self, connection: ServerConnection, requests: list[Request]) -> None:
+        self.seen += [request.entity_id for request in requests]
+        if not self.silent:
+            connection.answer(
+                [Answer(request.corr_id, request.entity_id, self.answer) for request in requests]
+            )
+
+    def service_requested(self, connection: ServerConnection, request: Any) -> None:
+        connection.answer_service(TransportError.HANDSHAKE_BAD_SERVICE)
+
+    def disconnected(self, connection: ServerConnection) -> None:
+        pass
+
+    def writable(self, connection: ServerConnection) -> None:
+        pass
+
+    def may_disconnect(self, connection: ServerConnection) -> bool:
+        return True
+
+
+class Notebook:
+    """A book in memory."""
+
+    def __init__(self, count: int = 1) -> None:
+        self.queues = [
+            QueueKey(number.to_bytes(24), os.urandom(24), keys().private)
+            for number in range(1, count + 1)
+        ]
+        self.statuses: dict[bytes, SubscriptionStatus] = {}
+        self.ended: list[tuple[bytes, SubscriptionState]] = []
+        self.server = Server(1, "")
+        self.failures = 0
+        self.cleared = 0
+
+    def _fail(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise DatabaseError("lost")
+
+    async def page(
+        self, server_id: int, after: bytes, limit: int, associated: bool | None
+    ) -> list[QueueKey]:
+        self._fail()
+        return [queue for queue in self.queues if queue.subscription_id > after][:limit]
+
+    async def set_statuses(self, server_id: int, statuses: Sequence[Any]) -> None:
+        self._fail()
+        self.statuses.update({notifier_id: status for notifier_id, status, _ in statuses})
+
+    async def set_ended(
+        self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
+    ) -> None:
+        self._fail()
+        self.ended += [(notifier_id, state) for notifier_id in notifier_ids]
+
+    async def replace_state(
+        self,
+        server_id: int,
+        before: SubscriptionState,
+        after: SubscriptionState,
+        associated: bool | None = None,
+    ) -> None:
+        self._fail()
+        for notifier_id, status in self.statuses.items():
+            if status.state is before:
+                self.statuses[notifier_id] = SubscriptionStatus(after)
+
+    async def refuse(self, server_id: int, error: bytes) -> None:
+        for queue in self.queues:
+            refused = SubscriptionStatus(SubscriptionState.ERR, error)
+            self.statuses[queue.notifier_id] = refused
+
+    async def service(self, server_id: int) -> Server:
+        return self.server
+
+    async def set_service(self, server: Server) -> None:
+        self.server = server
+
+    async def associated(self, server_id: int) -> tuple[int, bytes]:
+        return 0, bytes(16)
+
+    async def clear_association(self, server_id: int) -> None:
+        self.cleared += 1
+        self.server = Server(1, "")
+
+    def states(self) -> set[SubscriptionState]:
+        return {status.state for status in self.statuses.values()}
+
+
+class Story:
+    """What a subscriber told."""
+
+    def __init__(self) -> None:
+        self.received: list[Incoming] = []
+        self.batches = 0
+        self.ups = self.downs = self.repairs = 0
+        self.events = SubscriberEvents(self._receive, self._up, self._down, self._repair)
+
+    def _receive(self, server_id: int, incoming: list[Incoming]) -> None:
+        self.received += incoming
+        self.batches += 1
+
+    def _up(self, server_id: int) -> None:
+        self.ups += 1
+
+    def _down(self, server_id: int) -> None:
+        self.downs += 1
+
+    def _repair(self, server_id: int) -> None:
+        self.repairs += 1
+
+
+class Scene:
+    def __init__(self, desk: Desk, book: Notebook, settings: SubscriberSettings) -> None:
+        self.desk, self.book, self.story = desk, book, Story()
+        self.subscriber = SmpSubscriber(
+            Server(1, str(desk.address)), desk.address, book, self.story.events, settings
+        )
+        self.running = asyncio.create_task(self.subscriber.run())
+
+    async def end(self) -> None:
+        self.running.cancel()
+        await asyncio.gather(self.running, return_exceptions=True)
+        await self.desk.close()
+
+
+FAST_SETTINGS = SubscriberSettings(
+    backoff=FAST, stable_after=0.3, retry_errors=0.1, client=ClientConfig(request_timeout=0.2)
+)
+
+
+@pytest.fixture
+async def desk() -> Desk:
+    desk = Desk()
+    await desk.start()
+    return desk
+
+
+async def play(
+    desk: Desk, book: Notebook | None = None, settings: SubscriberSettings = FAST_SETTINGS
+) -> Scene:
+    return Scene(desk, book or Notebook(), settings)
+
+
+@pytest.mark.parametrize(
+    ("answer", "state", "text"),
+    [
+        (smp.SOK(), "ACTIVE", b""),
+        (smp.SOK(b"service"), "ACTIVE", b""),
+        (smp.OK(), "ACTIVE", b""),
+        (RequestRefused(ErrorCode.AUTH), "AUTH", b""),
+        (RequestRefused(ErrorCode.SERVICE), "SERVICE", b""),
+        (RequestRefused(ErrorCode.QUOTA), "ERR", b"SMP error QUOTA"),
+        (RequestRefused(STORE("full")), "ERR", b"SMP error STORE full"),
+        (ClientError("a key that is none"), "ERR", b"ResponseError"),
+        (UnexpectedReply("nonsense"), "ERR", b"ResponseError"),
+        (smp.PONG(), "ERR", b"UnexpectedResponse"),
+        (Disconnected(""), None, b""),
+        (RequestTimeout(""), None, b""),
+        (HandshakeFailed(TransportError.VERSION), None, b""),
+    ],
+)
+def test_what_answers_mean(answer: Any, state: str | None, text: bytes) -> None:
+    status = status_of(answer)
+    if state is None:
+        assert status is None
+    else:
+        assert status == SubscriptionStatus(SubscriptionState(state), text)
+
+
+async def test_it_subscribes_what_the_book_has_and_then_what_is_new(desk: Desk) -> None:
+    scene = await play(desk, Notebook(3))
+    await until(lambda: len(scene.book.statuses) == 3)
+    assert scene.book.states() == {ACTIVE}
+    new = [QueueKey(b"new" * 8, os.urandom(24), keys().private) for _ in range(50)]
+    for queue in new:
+        scene.subscriber.add(queue)
+    await until(lambda: len(scene.book.statuses) == 53)
+    assert scene.subscriber.subscribed == 53
+    assert len(desk.seen) == 53
+    await scene.end()
+
+
+async def test_notifications_of_one_turn_are_handed_on_together(desk: Desk) -> None:
+    scene = await play(desk)
+    await until(lambda: scene.book.statuses)
+    nmsg = [(os.urandom(24), smp.NMSG(os.urandom(24), b"meta")) for _ in range(20)]
+    desk.connections[0].push([Answer(b"", entity_id, message) for entity_id, message in nmsg])
+    await until(lambda: len(scene.story.received) == 20)
+    assert scene.story.batches == 1
+    assert [(item.notifier_id, item.nonce) for item in scene.story.received] == [
+        (entity_id, message.nonce) for entity_id, message in nmsg
+    ]
+    await scene.end()
+
+
+async def test_ends_and_deletions_are_written(desk: Desk) -> None:
+    scene = await play(desk)
+    await until(lambda: scene.book.statuses)
+    desk.connections[0].push(
+        [Answer(b"", b"one", smp.END()), Answer(b"", b"two", smp.DELD()), Answer(b"", b"", OK)]
+    )
+    await until(lambda: len(scene.book.ended) == 2)
+    assert scene.book.ended == [
+        (b"one", SubscriptionState.END),
+        (b"two", SubscriptionState.DELETED),
+    ]
+    await scene.end()
+
+
+async def test_what_was_said_last_is_written_although_the_connection_ended(desk: Desk) -> None:
+    scene = await play(desk)
+    await until(lambda: scene.book.statuses)
+    desk.connections[0].push([Answer(b"", b"one", smp.END()), Answer(b"", b"two", smp.DELD())])
+    desk.connections[0].close()
+    await until(lambda: scene.story.downs)
+    assert len(scene.book.ended) == 2
+    await scene.end()
+
+
+async def test_what_is_said_while_it_is_written_is_written_too(desk: Desk) -> None:
+    scene = await play(desk)
+    await until(lambda: scene.book.statuses)
+    book, write = scene.book, scene.book.set_ended
+
+    async def slow(server_id: int, ids: Sequence[bytes], state: SubscriptionState) -> None:
+        desk.connections[0].push([Answer(b"", b"late", smp.END())] if len(book.ended) < 3 else [])
+        await asyncio.sleep(0.03)
+        await write(server_id, ids, state)
+
+    book.set_ended = slow  # type: ignore[method-assign]
+    desk.connections[0].push([Answer(b"", b"one", smp.END())])
+    await until(lambda: (b"late", SubscriptionState.END) in book.ended)
+    await scene.end()
+
+
+async def test_a_lost_connection_makes_all_inactive_until_it_is_back(desk: Desk) -> None:
+    scene = await play(desk, Notebook(2))
+    await until(lambda: len(scene.book.statuses) == 2)
+    desk.hang_up = True
+    desk.connections[0].abort()
+    await until(lambda: scene.book.states() == {SubscriptionState.INACTIVE})
+    desk.hang_up = False
+    await until(lambda: scene.book.states() == {ACTIVE})
+    await scene.end()
+
+
+async def test_a_router_that_hangs_up_at_once_is_left_alone_more_and_more(desk: Desk) -> None:
+    """No storm: a connection that does not last does not make the delay the first again."""
+    desk.hang_up = True
+    settings = replace(FAST_SETTINGS, backoff=Backoff(first=0.05, last=10.0, jitter=0.0))
+    scene = await play(desk, settings=settings)
+    await asyncio.sleep(0.8)
+    assert len(desk.connections) <= 5
+    await scene.end()
+
+
+async def test_a_connection_that_lasted_makes_the_next_delay_short(desk: Desk) -> None:
+    settings = replace(
+        FAST_SETTINGS, stable_after=0.1, backoff=Backoff(first=0.02, last=60.0, jitter=0.0)
+    )
+    scene = await play(desk, settings=settings)
+    for count in range(1, 8):
+        await until(lambda count=count: len(desk.connections) == count)  # type: ignore[misc]
+        await asyncio.sleep(0.12)
+        desk.connections[-1].abort()
+    await scene.end()
+
+
+async def test_a_router_that_does_not_answer_is_connected_to_again(desk: Desk) -> None:
+    """A subscription without an answer must not stay pending for ever."""
+    desk.silent = True
+    scene = await play(desk)
+    await until(lambda: len(desk.connections) >= 2)
+    assert not scene.book.statuses
+    desk.silent = False
+    await until(lambda: scene.book.states() == {ACTIVE})
+    await scene.end()
+
+
+async def test_what_a_router_refused_for_its_own_reasons_is_tried_again(desk: Desk) -> None:
+    desk.answer = smp.ERR(ErrorCode.INTERNAL)
+    scene = await play(desk)
+    await until(lambda: scene.book.states() == {SubscriptionState.ERR})
+    [status] = scene.book.statuses.values()
+    assert status.error == b"SMP error INTERNAL"
+    desk.answer = smp.SOK()
+    await until(lambda: scene.book.states() == {ACTIVE})
+    assert len(desk.connections) == 1
+    await scene.end()
+
+
+async def test_a_wrong_key_is_final(desk: Desk) -> None:
+    desk.answer = smp.ERR(ErrorCode.AUTH)
+    scene = await play(desk)
+    await until(lambda: scene.book.states() == {SubscriptionState.AUTH})
+    await asyncio.sleep(0.2)
+    assert len(desk.seen) == 1
+    await scene.end()
+
+
+async def test_a_book_that_fails_is_never_the_end(desk: Desk) -> None:
+    """Wherever it fails: reading, writing, and when the connection is left."""
+    for failures in range(1, 6):
+        book = Notebook(2)
+        book.failures = failures
+        scene = await play(desk, book)
+        await until(lambda book=book: book.states() == {ACTIVE})  # type: ignore[misc]
+        book.failures = failures
+        desk.connections[-1].abort()
+        await until(lambda book=book: not book.failures)  # type: ignore[misc]
+        await until(lambda book=book: book.states() == {ACTIVE})  # type: ignore[misc]
+        assert not scene.running.done()
+        scene.running.cancel()
+        await asyncio.gather(scene.running, return_exceptions=True)
+    await desk.close()
+
+
+async def test_cancelled_at_any_moment_it_leaves_cleanly(desk: Desk) -> None:
+    for turns in range(0, 60, 3):
+        scene = await play(desk, Notebook(3))
+        for _ in range(turns):
+            await asyncio.sleep(0.0005)
+        scene.running.cancel()
+        await asyncio.gather(scene.running, return_exceptions=True)
+        assert scene.running.cancelled()
+        assert scene.subscriber.client is None
+        assert ACTIVE not in scene.book.states()
+        assert scene.story.ups == scene.story.downs
+    await until(lambda: not desk.listener.connections)
+    await desk.close()
+
+
+async def test_a_refused_service_is_given_up_for_one_connection(desk: Desk) -> None:
+    scene = await play(desk, settings=replace(FAST_SETTINGS, use_service=True))
+    await until(lambda: scene.book.states() == {ACTIVE})
+    assert scene.story.repairs == scene.book.cleared == 1
+    # It is tried again with other credentials.
+    desk.connections[-1].abort()
+    await until(lambda: scene.story.repairs == 2)
+    await until(lambda: scene.book.states() == {ACTIVE})
+    await scene.end()
+
+
+async def test_a_held_subscriber_does_not_read(desk: Desk) -> None:
+    scene = await play(desk)
+    await until(lambda: scene.book.statuses)
+    scene.subscriber.hold(True)
+    push = [Answer(b"", os.urandom(24), smp.NMSG(os.urandom(24), b"meta"))]
+    desk.connections[0].push(push)
+    await asyncio.sleep(0.1)
+    assert not scene.story.received
+    scene.subscriber.hold(False)
+    await until(lambda: scene.story.received)
+    await scene.end()
+
+
+async def test_a_connection_made_while_held_does_not_read_either(desk: Desk) -> None:
+    scene = await play(desk)
+    scene.subscriber.hold(True)
+    await until(lambda: desk.connections)
+    await asyncio.sleep(0.05)
+    assert not scene.book.statuses
+    scene.subscriber.hold(False)
+    await until(lambda: scene.book.states() == {ACTIVE})
+    await scene.end()
+
+
+# With our messaging router.
+
+
+async def test_a_service_taken_over_by_another_connection(small_world: NtfWorld) -> None:
+    """ENDS: begin again, and let the later win."""
+    small_world.settings = WITH_SERVICE
+    await small_world.restart_ntf()
+    phone = await small_world.registered()
+    queue = await small_world.queue()
+    await phone.subscribe(queue)
+    [subscriber] = small_world.router.subscribers.values()
+    credentials = await subscriber._service_credentials()
+    other = await small_world.smp.connect(service=credentials)
+    [service] = small_world.smp.router.services.values()
+    assert await other.nsubs(1, service.ids_hash) == smp.SOKS(1, service.ids_hash)
+    assert isinstance(await other.push(), smp.ENDS)  # it has been taken back
+    await small_world.send(queue)
+    await phone.notified_of(queue)
+
+
+async def test_what_leaves_a_service_in_order_is_no_drift(small_world: NtfWorld) -> None:
+    """END and DELD while we are connected: both sides know."""
+    small_world.settings = WITH_SERVICE
+    await small_world.restart_ntf()
+    phone = await small_world.registered()
+    queues = await small_world.queues(4)
+    for queue in queues:
+        await phone.subscribe(queue)
+    assert await queues[0].delete(small_world.sender) == smp.OK()
+    other = await small_world.smp.connect()
+    assert await queues[1].nsub(other) == smp.SOK()
+    await phone.until_state(phone.subscriptions[0], SubscriptionState.DELETED)
+    await phone.until_state(phone.subscriptions[1], SubscriptionState.END)
+    before = small_world.smp.router.counters.notifier_subscribed
+    await small_world.restart_ntf(phone)
+    for subscription in phone.subscriptions[2:]:
+        await phone.until_state(subscription, ACTIVE)
+    assert small_world.smp.router.counters.notifier_subscribed == before
+    assert small_world.router.stats.counters.drift_repaired == 0
+    await small_world.send(*queues[2:])
+    await phone.notified_of(*queues[2:])
+
+
+@pytest.mark.parametrize("token", [False, True])
+async def test_what_is_deleted_here_is_repaired_once(small_world: NtfWorld, token: bool) -> None:
+    """SDEL and TDEL do not reach the messaging router: its account has more than ours."""
+    small_world.settings = WITH_SERVICE
+    await small_world.restart_ntf()
+    phone, other = await small_world.registered(), await small_world.registered()
+    first, second = await small_world.queues(2)
+    await phone.subscribe(first)
+    await other.subscribe(second)
+    command = ntf.TDEL() if token else ntf.SDEL()
+    entity = other.token_id if token else other.subscriptions[0]
+    assert await other.ask(command, entity) == OK
+    await small_world.restart_ntf(phone)
+    await phone.until_state(phone.subscriptions[0], ACTIVE)
+    assert small_world.router.stats.counters.drift_repaired == 1
+    await small_world.restart_ntf(phone)
+    await phone.until_state(phone.subscriptions[0], ACTIVE)
+    assert small_world.router.stats.counters.drift_repaired == 0
+    await small_world.send(first)
+    await phone.notified_of(first)
+
+
+async def test_a_router_without_services_is_subscribed_to_queue_by_queue(
+    small_world: NtfWorld,
+) -> None:
+    small_world.settings = replace(
+        WITH_SERVICE,
+        subscriber=replace(
+            WITH_SERVICE.subscriber,
+            client=ClientConfig(versions=replace(SMP.versions, max=15)),
+        ),
+    )
+    await small_world.restart_ntf()
+    phone = await small_world.registered()
+    queue = await small_world.queue()
+    await phone.subscribe(queue)
+    assert not small_world.smp.router.services
+    await small_world.restart_smp()
+    await phone.until_state(phone.subscriptions[0], ACTIVE)
+    await small_world.send(queue)
+    await phone.notified_of(queue)
+
+
+async def test_restarts_in_every_gap(small_world: NtfWorld) -> None:
+    """Whenever the messaging router goes away, it is found again and nothing is lost."""
+    phone = await small_world.registered()
+    queues = await small_world.queues(6)
+    for queue in queues:
+        await phone.subscribe(queue)
+    for turn in range(12):
+        queue = queues[turn % 6]
+        await small_world.send(queue)
+        await asyncio.sleep(turn * 0.002)
+        await small_world.restart_smp()
+        await phone.notified_of(queue)
+        if turn % 3 == 2:
+            for subscription in phone.subscriptions:
+                await phone.until_state(subscription, ACTIVE)
