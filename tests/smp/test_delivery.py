@@ -304,7 +304,7 @@ class TestWhatASubscriberMayHaveLost:
 
     @pytest.mark.parametrize("settings", [AT_ONCE])
     async def test_killed(self, world: World) -> None:
-        alice, ntf, queue = await self._notified(world)
+        _, ntf, queue = await self._notified(world)
         ntf.client._connection.abort()  # no farewell, as when its process is killed
         await until(lambda: len(world.router.clients) == 1)
         again = await world.connect()
@@ -327,7 +327,7 @@ class TestWhatASubscriberMayHaveLost:
 
     @pytest.mark.parametrize("settings", [AT_ONCE])
     async def test_taken_over(self, world: World) -> None:
-        alice, ntf, queue = await self._notified(world)
+        alice, _, queue = await self._notified(world)
         await until(lambda: all(c.connection.has_arrived for c in world.router.clients))
         other = await world.connect()
         await queue.nsub(other)
