@@ -16,7 +16,7 @@ JOBS ?= auto
 # The layers whose every branch a test must take.
 PURE := src/heliograph/wire/*,src/heliograph/crypto/*
 
-.PHONY: help install test lint format types demo bench fuzz lock clean
+.PHONY: help install test lint format types demo bench fuzz faults lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,7 +57,10 @@ bench: install ## Run the benchmarks and print ratios
 	$(BIN)/python -m bench
 
 fuzz: install ## Feed every parser at least a million inputs
-	$(BIN)/python -m bench.fuzz
+	$(BIN)/python -m bench.fuzz --each 1000000
+
+faults: install ## Kill processes under load, hundreds of rounds (the tests do a few)
+	HELIOGRAPH_KILL_ROUNDS=200 HELIOGRAPH_FAULT_ROUNDS=300 $(BIN)/pytest tests/faults -s --timeout 7200
 
 # Pins are kept where they still fit; `make lock LOCK_ARGS=--upgrade` moves them all.
 COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \

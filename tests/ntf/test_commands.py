@@ -12,7 +12,7 @@ from heliograph.crypto.keys import generate_key_pair
 from heliograph.db.errors import DatabaseError
 from heliograph.ntf import subscriptions, tokens
 from heliograph.ntf.limits import Limits
-from heliograph.ntf.router import NtfSettings
+from heliograph.ntf.router import NtfRouter, NtfSettings
 from heliograph.ntf.store import Store
 from heliograph.transport.client import Client, ClientRequest
 from heliograph.transport.protocols import NTF
@@ -203,8 +203,6 @@ async def test_an_address_in_the_store_that_is_none_is_skipped(small_world: NtfW
 
 async def test_test_tokens_are_refused_unless_enabled(small_world: NtfWorld) -> None:
     await small_world.stop_ntf()
-    from heliograph.ntf.router import NtfRouter
-
     start = NtfRouter.start
 
     async def without_test(url: str, providers: dict[PushProvider, Any], *rest: Any) -> NtfRouter:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from heliograph.db.dialects import Transaction
 from heliograph.ntf.outbox import OutboxSettings
 from heliograph.ntf.router import NtfSettings
 from heliograph.push.provider import RetryLater
@@ -258,7 +259,5 @@ class TestWindow:
         }
 
 
-def _all_to_production(tx: object) -> None:
-    tx.execute(  # type: ignore[attr-defined]
-        "UPDATE tokens SET device = REPLACE(device, 'apns_test', 'apns_prod')"
-    )
+def _all_to_production(tx: Transaction) -> None:
+    tx.execute("UPDATE tokens SET device = REPLACE(device, 'apns_test', 'apns_prod')")

@@ -11,10 +11,11 @@ from heliograph.ntf import debts, router
 from heliograph.ntf.records import Incoming
 from heliograph.ntf.router import NtfRouter
 from heliograph.transport.handshake import ServiceRequest
+from heliograph.wire import ntf
 from heliograph.wire.handshakes import ServiceRole
 from heliograph.wire.tokens import SubscriptionState
 from tests.db.postgres import Postgres
-from tests.ntf.support import SETTINGS, NtfWorld, a_world, eventually, until
+from tests.ntf.support import SETTINGS, NtfWorld, a_device, a_world, eventually, until
 
 
 async def test_own_domains_are_counted_apart(small_world: NtfWorld) -> None:
@@ -24,12 +25,11 @@ async def test_own_domains_are_counted_apart(small_world: NtfWorld) -> None:
     first, second = await small_world.queues(2)
     await phone.subscribe(first)
     deleted = await phone.subscribe(second)
-    from heliograph.wire import ntf
-
     await phone.ask(ntf.SDEL(), deleted)
     await small_world.send(first, second)
     await phone.notified_of(first)
     counters = small_world.router.stats.counters
+    await until(lambda: counters.ntf_received_auth)
     assert counters.received_own == {"127.0.0.1": 1}
     assert counters.received_auth_own == {"127.0.0.1": 1}
     assert small_world.router.own_host(999) is None
@@ -46,7 +46,7 @@ async def test_notifications_wait_for_a_store_that_fails(
     phone = await small_world.registered()
     queue = await small_world.queue()
     await phone.subscribe(queue)
-    receive, failures = debts.receive, [DatabaseError("the disk is full")] * 2
+    receive, failures = debts.receive, [DatabaseError("the disk is full"), RuntimeError("a bug")]
 
     def failing(*arguments: object) -> debts.Stored:
         if failures:
@@ -57,6 +57,7 @@ async def test_notifications_wait_for_a_store_that_fails(
     await small_world.send(queue)
     await phone.notified_of(queue)
     assert "1 notifications cannot be stored yet: the disk is full" in caplog.text
+    assert "1 notifications cannot be stored yet: a bug" in caplog.text
 
 
 async def test_messaging_routers_are_not_read_from_while_the_store_does_not_keep_up(
@@ -109,9 +110,6 @@ async def test_what_has_arrived_is_stored_before_a_stop(
     await arrived.wait()
     await asyncio.sleep(0.1)  # until the messaging router knows that it arrived
     await small_world.stop_ntf()
-    await small_world.smp.router.store.changes_drained() if hasattr(
-        small_world.smp.router.store, "changes_drained"
-    ) else None
     await small_world.start_ntf()
     await phone.notified_of(queue)
 
@@ -162,7 +160,7 @@ async def test_services_are_not_for_clients(small_world: NtfWorld) -> None:
 
 async def test_a_router_without_a_journal(sqlite_url: str) -> None:
     running = await NtfRouter.start(sqlite_url, {})
-    running._note("kind", b"", None)  # type: ignore[arg-type]
+    running._note("kind", b"", a_device())
     await running.close()
 
 

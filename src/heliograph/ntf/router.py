@@ -226,7 +226,7 @@ class NtfRouter:
             try:
                 stored = await self.store.receive(server_id, incoming)
                 break
-            except DatabaseError as exc:
+            except Exception as exc:
                 logger.error("%d notifications cannot be stored yet: %s", len(incoming), exc)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 10.0)
