@@ -35,7 +35,7 @@ from heliograph.transport.client import Client, ClientConfig, ClientRequest
 from heliograph.transport.errors import RequestRefused
 from heliograph.transport.protocols import NTF, SMP
 from heliograph.transport.server import Limits, Listener
-from heliograph.wire import ntf
+from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import Scheme, ServerAddress, SMPQueueNtf, decode_host
 from heliograph.wire.errors import ErrorCode
 from heliograph.wire.keys import Algorithm
@@ -317,6 +317,17 @@ class Phone:
         while missing:
             missing -= {item.queue.notifier_id for item in await self.notified()}
 
+    def was_told(self, queue: Queue, msg_id: bytes) -> bool:
+        """Whether an accepted push was about this message."""
+        assert queue.notifier is not None
+        return any(
+            queue.notifier.decrypt(smp.NMSG(item.nonce, item.meta)).msg_id == msg_id
+            for push in self.world.apns.accepted(self.device)
+            if isinstance(push, MessagePush)
+            for item in self.open(push)
+            if item.queue.notifier_id == queue.notifier_id
+        )
+
     async def is_quiet(self, seconds: float = QUIET) -> bool:
         return await self.world.apns.is_quiet(self.device, seconds)
 
@@ -407,8 +418,8 @@ class NtfWorld:
 
     async def stop(self) -> None:
         await self.stop_ntf()
-        for smp in (self.smp, *self._others):
-            await smp.stop()
+        for router in (self.smp, *self._others):
+            await router.stop()
         await self.apns.close()
 
     async def connect(self, version: int = 3, *, use_alpn: bool = True) -> Client:
@@ -446,6 +457,14 @@ class NtfWorld:
     async def send(self, *queues: Queue) -> None:
         for queue in queues:
             assert await queue.send(self.sender, b"hello") == ntf.OK()
+
+    async def send_and_receive(self, queue: Queue) -> bytes:
+        """Send a message, and be its recipient; the result is its ID."""
+        await self.send(queue)
+        message = await queue.get(self.sender)
+        assert isinstance(message, smp.MSG), message
+        assert await queue.ack(self.sender, message) == ntf.OK()
+        return bytes(message.msg_id)
 
     async def read(self, function: Callable[[Transaction], Any]) -> Any:
         return await self.router.store.read(function)

@@ -9,6 +9,7 @@ import pytest
 
 from heliograph.crypto.authorization import authorize
 from heliograph.crypto.keys import generate_key_pair
+from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseError
 from heliograph.ntf import subscriptions, tokens
 from heliograph.ntf.limits import Limits
@@ -110,8 +111,8 @@ async def test_a_wrong_key_opens_nothing(small_world: NtfWorld) -> None:
         wrong = generate_key_pair(algorithm).private
         for command in (ntf.TCHK(), ntf.TDEL(), ntf.TRPL(a_device()), ntf.TCRN(0), ntf.TVFY(b"")):
             assert await phone.ask(command, phone.token_id, wrong) == AUTH
-        for command in (ntf.SCHK(), ntf.SDEL()):
-            assert await phone.ask(command, subscription, wrong) == AUTH
+        for of_subscription in (ntf.SCHK(), ntf.SDEL()):
+            assert await phone.ask(of_subscription, subscription, wrong) == AUTH
         tnew = ntf.TNEW(a_device(), phone.keys.public, phone.dh_keys.public)
         assert await phone.ask(tnew, b"", wrong) == AUTH
         snew = ntf.SNEW(phone.token_id, SMPQueueNtf(ADDRESS, b"n"), wrong)
@@ -125,8 +126,8 @@ async def test_kinds_of_entity_are_not_mixed_up(small_world: NtfWorld) -> None:
     subscription = await phone.subscribe(await small_world.queue())
     for command in (ntf.TCHK(), ntf.TDEL(), ntf.TCRN(20)):
         assert await phone.ask(command, subscription) == AUTH
-    for command in (ntf.SCHK(), ntf.SDEL()):
-        assert await phone.ask(command, phone.token_id) == AUTH
+    for of_subscription in (ntf.SCHK(), ntf.SDEL()):
+        assert await phone.ask(of_subscription, phone.token_id) == AUTH
 
 
 # Errors.
@@ -188,15 +189,15 @@ async def test_an_address_in_the_store_that_is_none_is_skipped(small_world: NtfW
     phone = await small_world.registered()
     subscription = await phone.subscribe(await small_world.queue())
     other = await phone.snew(await small_world.queue())
-    await small_world.router.store.database.write(
-        lambda tx: (
-            tx.execute("INSERT INTO servers (server_id, address) VALUES (0, 'nonsense')"),
-            tx.execute(
-                "UPDATE subscriptions SET server_id = 0 WHERE subscription_id = ?",
-                (other.subscription_id,),
-            ),
+
+    def spoil(tx: Transaction) -> None:
+        tx.execute("INSERT INTO servers (server_id, address) VALUES (0, 'nonsense')")
+        tx.execute(
+            "UPDATE subscriptions SET server_id = 0 WHERE subscription_id = ?",
+            (other.subscription_id,),
         )
-    )
+
+    await small_world.router.store.database.write(spoil)
     await small_world.restart_ntf(phone)
     await phone.until_state(subscription, SubscriptionState.ACTIVE)
 

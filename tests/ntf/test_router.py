@@ -119,12 +119,12 @@ async def test_stopping_at_any_moment_loses_nothing(small_world: NtfWorld) -> No
     queues = await small_world.queues(3)
     for queue in queues:
         await phone.subscribe(queue)
-    for turn in range(12):
+    for turn in range(16):
         queue = queues[turn % 3]
-        await small_world.send(queue)
+        sent = await small_world.send_and_receive(queue)
         await asyncio.sleep(turn * 0.0015)
         await small_world.restart_ntf()
-        await phone.notified_of(queue)
+        await until(lambda queue=queue, sent=sent: phone.was_told(queue, sent))  # type: ignore[misc]
     await small_world.until_paid()
 
 

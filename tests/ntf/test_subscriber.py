@@ -297,7 +297,7 @@ async def test_what_is_said_while_it_is_written_is_written_too(desk: Desk) -> No
         await asyncio.sleep(0.03)
         await write(server_id, ids, state)
 
-    book.set_ended = slow  # type: ignore[method-assign]
+    book.set_ended = slow  # type: ignore[method-assign, assignment]
     desk.connections[0].push([Answer(b"", b"one", smp.END())])
     await until(lambda: (b"late", SubscriptionState.END) in book.ended)
     await scene.end()
@@ -529,10 +529,10 @@ async def test_restarts_in_every_gap(small_world: NtfWorld) -> None:
         await phone.subscribe(queue)
     for turn in range(12):
         queue = queues[turn % 6]
-        await small_world.send(queue)
+        sent = await small_world.send_and_receive(queue)
         await asyncio.sleep(turn * 0.002)
         await small_world.restart_smp()
-        await phone.notified_of(queue)
+        await until(lambda queue=queue, sent=sent: phone.was_told(queue, sent))  # type: ignore[misc]
         if turn % 3 == 2:
             for subscription in phone.subscriptions:
                 await phone.until_state(subscription, ACTIVE)

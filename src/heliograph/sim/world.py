@@ -1,0 +1,76 @@
+"""A local world in one process: both routers and an APNs simulator, on free loopback ports."""
+
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from heliograph.crypto.certificates import create_authority, issue_leaf
+from heliograph.ntf.router import NtfRouter
+from heliograph.push.apns import ApnsConfig, ApnsProvider
+from heliograph.push.http import HttpSettings
+from heliograph.push.provider import Provider
+from heliograph.sim.apns import KEY_FILE, ApnsService, provider_key
+from heliograph.sim.simulator import Simulator
+from heliograph.smp.context import Rules
+from heliograph.smp.router import SmpRouter, SmpSettings
+from heliograph.transport.handshake import ServerIdentity
+from heliograph.transport.protocols import NTF, SMP, Protocol
+from heliograph.transport.server import Listener, Router
+from heliograph.wire.addresses import ServerAddress, decode_host
+from heliograph.wire.tokens import PushProvider
+
+HOST = "127.0.0.1"
+
+
+@dataclass(slots=True)
+class World:
+    smp_address: ServerAddress
+    ntf_address: ServerAddress
+    smp: SmpRouter
+    ntf: NtfRouter
+    apns: Simulator
+
+
+@contextlib.asynccontextmanager
+async def world(directory: Path, *, quota: int = 128) -> AsyncIterator[World]:
+    """Everything stops, and nothing is left but the directory."""
+    async with contextlib.AsyncExitStack() as stack:
+        apns = Simulator(ApnsService(provider_key(directory)), directory)
+        await apns.start()
+        stack.push_async_callback(apns.close)
+        settings = SmpSettings(rules=Rules(quota=quota), ntf_delivery_interval=0.1)
+        smp = await SmpRouter.start(f"sqlite:///{directory / 'smp.db'}", settings)
+        stack.push_async_callback(smp.close)
+        ntf = await NtfRouter.start(
+            f"sqlite:///{directory / 'ntf.db'}", _providers(apns, directory)
+        )
+        stack.push_async_callback(ntf.close)
+        smp_address = await _listen(stack, SMP, smp)
+        ntf_address = await _listen(stack, NTF, ntf)
+        yield World(smp_address, ntf_address, smp, ntf, apns)
+
+
+def _providers(apns: Simulator, directory: Path) -> dict[PushProvider, Provider]:
+    config = ApnsConfig(
+        (directory / KEY_FILE).read_bytes(),
+        "HELIOGRAPH",
+        "SIMULATION",
+        "chat.simplex.app",
+        test_url=apns.url,
+        http=HttpSettings(ca=apns.authority.file.read_bytes()),
+    )
+    return {PushProvider.APNS_TEST: ApnsProvider(config)}
+
+
+async def _listen(
+    stack: contextlib.AsyncExitStack, protocol: Protocol, router: Router
+) -> ServerAddress:
+    now = time.time()
+    authority = create_authority(f"{protocol.scheme.name} simulated CA", now)
+    identity = ServerIdentity.of(issue_leaf(authority, HOST, now), now)
+    listener = Listener(protocol, identity, router)
+    port = await listener.start(HOST, 0)
+    stack.push_async_callback(listener.close)
+    return ServerAddress(protocol.scheme, (decode_host(HOST),), str(port), identity.fingerprint)
