@@ -5,7 +5,13 @@ import sys
 from bench import codec, ntf, ping, smp
 from heliograph.transport import loop
 
-BENCHMARKS = {"codec": codec.run, "ping": ping.run, "smp": smp.run, "ntf": ntf.run}
+BENCHMARKS = {
+    "codec": codec.run,
+    "ping": ping.run,
+    "smp": smp.run,
+    "ntf": ntf.run,
+    "ntf-postgresql": ntf.run_postgresql,
+}
 
 
 def main(names: list[str]) -> int:

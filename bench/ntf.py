@@ -9,17 +9,17 @@ import contextlib
 import itertools
 import json
 import os
-import sqlite3
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from bench import smp as bench_smp
-from bench.harness import QUESTIONS, Rate, ServerProcess, measure, server_process
+from bench.harness import DATABASES, QUESTIONS, Rate, ServerProcess, measure, server_process
 from bench.ping import _ALIVE, _identity
 from heliograph.crypto.boxes import open_box_padded
 from heliograph.crypto.keys import dh, generate_key_pair
+from heliograph.db.dialects import open_dialect
 from heliograph.ntf.router import NtfRouter, NtfSettings
 from heliograph.push.apns import ApnsConfig, ApnsProvider
 from heliograph.push.http import HttpSettings
@@ -213,15 +213,15 @@ async def _until(server: ServerProcess, question: str, value: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _nothing_owed(path: Path) -> None:
-    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    while database.execute("SELECT COUNT(*) FROM debts").fetchone()[0]:
+async def _nothing_owed(url: str) -> None:
+    store = open_dialect(url, read_only=True)
+    while store.query("SELECT COUNT(*) FROM debts", ())[0][0]:
         await asyncio.sleep(0.02)
-    database.close()
+    store.close()
 
 
 async def _flood(
-    server: ServerProcess, path: Path, sender: Client, queues: list[bench_smp.Queue]
+    server: ServerProcess, url: str, sender: Client, queues: list[bench_smp.Queue]
 ) -> None:
     before, delivered = server.ask("received"), server.ask("delivered")
 
@@ -233,7 +233,7 @@ async def _flood(
         for answer in await sender.request_many(requests):
             assert isinstance(answer, smp.OK), answer
         await _until(server, "received", before + FLOOD)
-        await _nothing_owed(path)
+        await _nothing_owed(url)
 
     rate = await measure(server, FLOOD, work)
     pushes = server.ask("delivered") - delivered
@@ -279,43 +279,63 @@ async def _memory(server: ServerProcess) -> None:
 
 
 async def run() -> None:
-    print("\nNotification router, durable SQLite store: router CPU (with its database), rate")
+    print("\nNotification router over SQLite: CPU of router and database, rate")
     with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory)
-        url = f"sqlite:///{path / 'ntf.db'}"
-        async with contextlib.AsyncExitStack() as stack:
-            apns = await stack.enter_async_context(server_process(serve_apns, directory))
-            messaging = await stack.enter_async_context(
-                server_process(bench_smp.serve, f"sqlite:///{path / 'smp.db'}", 0.0)
+        await _all(f"sqlite:///{Path(directory, 'ntf.db')}", Path(directory))
+
+
+async def run_postgresql() -> None:
+    from tests.db.postgres import Postgres
+
+    print("\nNotification router over PostgreSQL: CPU of router and database, rate")
+    postgres = Postgres()
+    DATABASES.append(postgres.pid)
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            await _all(postgres.new_url(), Path(directory))
+    finally:
+        DATABASES.clear()
+        postgres.remove()
+
+
+async def _all(url: str, path: Path) -> None:
+    directory = str(path)
+    async with contextlib.AsyncExitStack() as stack:
+        apns = await stack.enter_async_context(server_process(serve_apns, directory))
+        messaging = await stack.enter_async_context(
+            server_process(bench_smp.serve, f"sqlite:///{path / 'smp.db'}", 0.0)
+        )
+        sender = await Client.connect(_address(Scheme.SMP, messaging))
+        async with server_process(serve_ntf, url, apns.facts, directory) as server:
+            await _commands(server)
+            await _memory(server)
+            client = await Client.connect(_address(Scheme.NTF, server))
+            phones = await _verified(client, path / "apns.jsonl", TOKENS)
+            queues = await bench_smp.create(sender, TOKENS * SUBSCRIPTIONS_EACH)
+            address = _address(Scheme.SMP, messaging)
+
+            async def subscribe() -> None:
+                await _subscribe(client, address, phones, queues)
+
+            _show("SNEW, one connection", await measure(server, len(queues), subscribe))
+            await _until(server, "subscribed", len(queues))
+            for rate in (50, 200):
+                await _latency(server, sender, queues, rate)
+            await _flood(server, url, sender, queues)
+            more = await bench_smp.create(sender, RESUBSCRIPTIONS)
+            before = server.usage().memory
+            await _subscribe(client, address, phones, more)
+            await _until(server, "subscribed", len(queues) + len(more))
+            grown = (server.usage().memory - before) / len(more) * 1000 / 1024
+            print(f"  memory per 1,000 subscriptions     {grown:.0f} KB")
+        started = time.perf_counter()
+        async with server_process(serve_ntf, url, apns.facts, directory) as server:
+            ready = time.perf_counter()
+            total = len(queues) + len(more)
+            await _until(server, "subscribed", total)
+            seconds = time.perf_counter() - ready
+            cpu = server.usage().cpu / total * 1e6
+            print(
+                f"  resubscription of {total:6}           {cpu:8.1f} us"
+                f"  in {seconds:.1f} s ({ready - started:.1f} s to start)"
             )
-            sender = await Client.connect(_address(Scheme.SMP, messaging))
-            async with server_process(serve_ntf, url, apns.facts, directory) as server:
-                await _commands(server)
-                await _memory(server)
-                client = await Client.connect(_address(Scheme.NTF, server))
-                phones = await _verified(client, path / "apns.jsonl", TOKENS)
-                queues = await bench_smp.create(sender, TOKENS * SUBSCRIPTIONS_EACH)
-                address = _address(Scheme.SMP, messaging)
-
-                async def subscribe() -> None:
-                    await _subscribe(client, address, phones, queues)
-
-                _show("SNEW, one connection", await measure(server, len(queues), subscribe))
-                await _until(server, "subscribed", len(queues))
-                for rate in (50, 200):
-                    await _latency(server, sender, queues, rate)
-                await _flood(server, path / "ntf.db", sender, queues)
-                more = await bench_smp.create(sender, RESUBSCRIPTIONS)
-                await _subscribe(client, address, phones, more)
-                await _until(server, "subscribed", len(queues) + len(more))
-            started = time.perf_counter()
-            async with server_process(serve_ntf, url, apns.facts, directory) as server:
-                ready = time.perf_counter()
-                total = len(queues) + len(more)
-                await _until(server, "subscribed", total)
-                seconds = time.perf_counter() - ready
-                cpu = server.usage().cpu / total * 1e6
-                print(
-                    f"  resubscription of {total:6}           {cpu:8.1f} us"
-                    f"  in {seconds:.1f} s ({ready - started:.1f} s to start)"
-                )

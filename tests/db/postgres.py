@@ -93,6 +93,11 @@ class Postgres:
         self._process.send_signal(how)
         self._process.wait(_TIMEOUT)
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
     def remove(self) -> None:
         self.kill()
         shutil.rmtree(self._root)

@@ -51,7 +51,7 @@ class SubscriberSettings:
     batch: int = 900
     page: int = 9_000
     backoff: Backoff = field(default_factory=lambda: Backoff(first=0.5, last=60.0))
-    stable_after: float = 10.0
+    stable_after: float = 2.0
     retry_errors: float = 60.0
     use_service: bool = False
     refused_delay: float = 3600.0

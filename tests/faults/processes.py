@@ -1,0 +1,126 @@
+"""The routers and the simulated APNs as processes of their own, to be killed and started again."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+HELIOGRAPH = (
+    *(sys.executable, "-c"),
+    "import sys; from heliograph.cli.main import main; sys.exit(main())",
+)
+START_TIMEOUT = 60.0
+KEY_ID, TEAM_ID, TOPIC = "TESTKEYID1", "5NN7GUYB6T", "chat.simplex.app"
+
+
+class Process:
+    """`heliograph ...`: it keeps its port from start to start."""
+
+    def __init__(
+        self, directory: Path, *command: str, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self.directory = directory
+        self.ready = ""
+        self._command = command
+        self._environment = {**os.environ, **(environment or {})}
+        self._process: asyncio.subprocess.Process | None = None
+        self._options: tuple[str, ...] = ("--port", "0")
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "stderr.log"
+
+    async def start(self) -> None:
+        with self.log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *HELIOGRAPH,
+                *self._command,
+                "--dir",
+                str(self.directory),
+                *self._options,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                env=self._environment,
+            )
+        assert self._process.stdout is not None
+        async with asyncio.timeout(START_TIMEOUT):
+            line = (await self._process.stdout.readline()).decode()
+        assert line.startswith("ready "), (line, self.log.read_text()[-2000:])
+        self.ready = line.removeprefix("ready ").strip()
+        self._keep_ports()
+
+    def _keep_ports(self) -> None:
+        port = re.search(r":(\d+)(?: |$)", self.ready)
+        assert port is not None
+        self._options = ("--port", port[1])
+
+    async def kill(self) -> None:
+        """As by `kill -9`; waits until it is gone."""
+        if self._process is not None:
+            if self._process.returncode is None:
+                self._process.send_signal(signal.SIGKILL)
+            await self._process.wait()
+
+    async def restart(self) -> None:
+        await self.kill()
+        await self.start()
+
+
+class SimulatorProcess(Process):
+    def __init__(self, directory: Path) -> None:
+        super().__init__(
+            directory,
+            *("sim", "apns"),
+            *("--key-id", KEY_ID, "--team-id", TEAM_ID, "--topic", TOPIC),
+        )
+        directory.mkdir()
+
+    def _keep_ports(self) -> None:
+        super()._keep_ports()
+        control = re.search(r"control http://[^:]+:(\d+)", self.ready)
+        assert control is not None
+        self._options += ("--control-port", control[1])
+
+    @property
+    def url(self) -> str:
+        return self.ready.split(" ")[0]
+
+    @property
+    def control(self) -> str:
+        return self.ready.split(" ")[2]
+
+    @property
+    def record(self) -> Path:
+        return self.directory / "apns.jsonl"
+
+    @property
+    def options_of_ntf(self) -> dict[str, str]:
+        """The notification router's configuration for it."""
+        options: dict[str, Any] = {
+            "KEY_FILE": self.directory / "apns.p8",
+            "KEY_ID": KEY_ID,
+            "TEAM_ID": TEAM_ID,
+            "TOPIC": TOPIC,
+            "TEST_URL": self.url,
+            "CA_FILE": self.directory / "ca.crt",
+            "ALLOW_TEST_TOKENS": "true",
+            "TIMEOUT_SECONDS": "2",
+        }
+        return {f"HELIOGRAPH_NTF_PUSH_APNS_{key}": str(value) for key, value in options.items()}
+
+
+async def init(kind: str, directory: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(*HELIOGRAPH, kind, "init"),
+        *("--dir", str(directory), "--host", "127.0.0.1", "--port", "0"),
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    assert await process.wait() == 0
