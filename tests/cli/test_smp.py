@@ -349,3 +349,16 @@ async def test_password_to_create_queues(directory: Path, start: Start) -> None:
 def test_help_teaches() -> None:
     assert "heliograph smp init --host" in run("--help").stdout
     assert "ready smp://FINGERPRINT@HOST:PORT" in run("start", "--help").stdout
+
+
+def test_backup_and_rotation(tmp_path: Path) -> None:
+    directory = tmp_path / "router"
+    assert run("init", "--dir", directory, "--port", "0").returncode == 0
+    copy = tmp_path / "copy.db"
+    early = run("backup", copy, "--dir", directory)
+    assert (early.returncode, "no store yet" in early.stderr) == (1, True)
+    before = (directory / "server.crt").read_bytes()
+    address = run("address", "--dir", directory).stdout
+    assert run("rotate-certificate", "--dir", directory).returncode == 0
+    assert (directory / "server.crt").read_bytes() != before
+    assert run("address", "--dir", directory).stdout == address

@@ -1,5 +1,5 @@
 """The scenarios run in the world of the notification router's tests."""
 
-from tests.ntf.conftest import settings, sqlite_url, url, world
+from tests.ntf.conftest import pytest_asyncio_loop_factories, settings, sqlite_url, url, world
 
-__all__ = ["settings", "sqlite_url", "url", "world"]
+__all__ = ["pytest_asyncio_loop_factories", "settings", "sqlite_url", "url", "world"]

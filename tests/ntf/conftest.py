@@ -1,13 +1,20 @@
 """Fixtures of the notification router's tests."""
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from heliograph.db.dialects import Transaction
 from heliograph.ntf.router import NtfSettings
+from heliograph.transport.loop import new_event_loop
 from tests.ntf.support import SETTINGS, STORES, NtfWorld, a_transaction, a_world, new_store
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """As routers run: loops differ, in when timers ring for instance."""
+    return {"uvloop": new_event_loop}
 
 
 @pytest.fixture(params=STORES)

@@ -36,7 +36,14 @@ def test_listen() -> None:
 
 
 def test_limits() -> None:
-    assert Clients(1, 2, 3, 4, 5, 6).limits() == Limits(1, 4, 5, 2, 3, 6)
+    assert Clients(1, 2, 3, 4, 5, 6).limits() == Limits(
+        max_connections=1,
+        handshake_timeout=4,
+        write_timeout=5,
+        inactive_after=2,
+        check_interval=3,
+        max_unanswered=6,
+    )
     assert Clients(inactive_after_seconds=0).limits().inactive_after is None
 
 

@@ -3,13 +3,17 @@
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from heliograph.db.dialects import open_dialect
+from heliograph.db.errors import DatabaseError
 from heliograph.runtime import logs
-from heliograph.runtime.errors import OperatorError
-from heliograph.runtime.sections import Listen
+from heliograph.runtime.errors import OperatorError, StartError
+from heliograph.runtime.identity import rotate_leaf
+from heliograph.runtime.sections import SQLITE, Listen
 
 Run = Callable[[argparse.Namespace], int]
 
@@ -63,3 +67,50 @@ def _reporting(command: str, run: Run) -> Run:
             return 1
 
     return reporting
+
+
+def add_rotation(actions: Any, part: str, host: Callable[[argparse.Namespace], str]) -> None:
+    """`rotate-certificate`; ``host`` finds the one of the configuration."""
+
+    def rotate(options: argparse.Namespace) -> int:
+        rotate_leaf(options.dir, host(options), time.time(), options.ca_key)
+        print("Replaced server.key and server.crt. Restart the router to use them.")
+        return 0
+
+    rotating = add_action(
+        actions,
+        part,
+        "rotate-certificate",
+        "replace the online key and certificate; the address stays",
+        rotate,
+    )
+    rotating.add_argument(
+        "--ca-key", type=Path, metavar="FILE", help="where ca.key is now (default: in DIR)"
+    )
+
+
+def add_backup(actions: Any, part: str, url: Callable[[argparse.Namespace], str]) -> None:
+    """`backup`; ``url`` finds the store."""
+
+    def copy(options: argparse.Namespace) -> int:
+        if options.file.exists():
+            raise StartError(f"{options.file} exists already: choose another name")
+        store = url(options)
+        if store.startswith(SQLITE) and not Path(store.removeprefix(SQLITE)).exists():
+            raise StartError("there is no store yet: the router was never started")
+        try:
+            dialect = open_dialect(store, read_only=True)
+            try:
+                dialect.backup(options.file)
+            finally:
+                dialect.close()
+            options.file.chmod(0o600)
+        except (DatabaseError, OSError) as exc:
+            raise StartError(f"the store cannot be copied: {exc}") from exc
+        print(f"Copied the store to {options.file}. Keep the keys in {options.dir} with it.")
+        return 0
+
+    backup = add_action(
+        actions, part, "backup", "copy the SQLite store, also while the router runs", copy
+    )
+    backup.add_argument("file", type=Path, metavar="FILE")

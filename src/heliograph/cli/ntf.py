@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heliograph.cli import ntf_store
-from heliograph.cli.actions import add_action, add_address
+from heliograph.cli.actions import add_action, add_address, add_rotation
 from heliograph.ntf.config import INTRODUCTION, PREFIX, NetworkOptions, NtfConfig, NtfListen
 from heliograph.ntf.ini import IniError, translate
 from heliograph.runtime import logs, process
@@ -16,7 +16,7 @@ from heliograph.runtime.config import FILE_NAME, load
 from heliograph.runtime.config_text import changed, render
 from heliograph.runtime.errors import ConfigError, OperatorError, StartError
 from heliograph.runtime.files import make_private_directory, write_file
-from heliograph.runtime.identity import CA_KEY, FILES, create_identity, load_identity, rotate_leaf
+from heliograph.runtime.identity import CA_KEY, FILES, create_identity, load_identity
 from heliograph.transport import loop
 from heliograph.wire.addresses import Scheme, ServerAddress, decode_address
 from heliograph.wire.errors import WireError
@@ -103,16 +103,7 @@ def add(commands: Any) -> None:
         actions, PART, "vapid-key", "print the key that browsers subscribe with", run_vapid
     )
     vapid.add_argument("--make", action="store_true", help="make it, if there is none")
-    rotating = add_action(
-        actions,
-        PART,
-        "rotate-certificate",
-        "replace the online key and certificate; the address stays",
-        run_rotate,
-    )
-    rotating.add_argument(
-        "--ca-key", type=Path, metavar="FILE", help="where ca.key is now (default: in DIR)"
-    )
+    add_rotation(actions, PART, lambda options: load_config(options).listen.host)
 
 
 def load_config(options: argparse.Namespace) -> NtfConfig:
@@ -265,13 +256,6 @@ def run_vapid(options: argparse.Namespace) -> int:
     if options.make:
         create_vapid_key(options.dir)
     print(load_vapid(config, options.dir).public_key)
-    return 0
-
-
-def run_rotate(options: argparse.Namespace) -> int:
-    config = load_config(options)
-    rotate_leaf(options.dir, config.listen.host, time.time(), options.ca_key)
-    print("Replaced server.key and server.crt. Restart the router to use them.")
     return 0
 
 

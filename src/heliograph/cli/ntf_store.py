@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from heliograph.cli.actions import add_action
+from heliograph.cli.actions import add_action, add_backup
 from heliograph.db.database import migrate
 from heliograph.db.dialects import Dialect, Transaction, open_dialect
 from heliograph.db.errors import DatabaseError
@@ -67,14 +67,7 @@ def add(actions: Any, load: Load) -> None:
     importing.add_argument(
         "--skip-bad", action="store_true", help="leave out lines that cannot be read"
     )
-    backup = add_action(
-        actions,
-        PART,
-        "backup",
-        "copy the SQLite store, also while the router runs",
-        lambda options: run_backup(options, load(options)),
-    )
-    backup.add_argument("file", type=Path, metavar="FILE")
+    add_backup(actions, PART, lambda options: load(options).store_url(options.dir))
     tracing = add_action(
         actions,
         PART,
@@ -133,16 +126,6 @@ def run_import(options: argparse.Namespace, config: NtfConfig) -> int:
     print(f"Imported {work.applied} lines.")
     for why, count in work.skipped.items():
         print(f"Left out {count} lines that {why}.")
-    return 0
-
-
-def run_backup(options: argparse.Namespace, config: NtfConfig) -> int:
-    if options.file.exists():
-        raise StartError(f"{options.file} exists already: choose another name")
-    with _opened(config, options.dir) as dialect, _files():
-        dialect.backup(options.file)
-    options.file.chmod(0o600)
-    print(f"Copied the store to {options.file}. Keep the keys in {options.dir} with it.")
     return 0
 
 

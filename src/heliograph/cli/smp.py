@@ -1,14 +1,13 @@
 """`heliograph smp`: make, run and ask after a messaging router."""
 
 import argparse
-import os
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from heliograph.cli.actions import add_action, add_address, add_backup, add_rotation
 from heliograph.runtime import logs, process
 from heliograph.runtime.config import FILE_NAME, load
 from heliograph.runtime.config_text import changed, render
@@ -19,6 +18,7 @@ from heliograph.smp.config import INTRODUCTION, PREFIX, SmpConfig, SmpListen
 from heliograph.transport.handshake import ServerIdentity
 from heliograph.wire.addresses import Scheme, ServerAddress, decode_address
 
+PART = "smp"
 AUTHORITY_NAME = "SMP server CA"
 
 _DESCRIPTION = """\
@@ -59,74 +59,27 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    init = _action(actions, "init", "make the keys and the configuration of a new router", run_init)
-    _add_address(init, "goes into config.toml")
-    start = _action(actions, "start", "run the router until it is told to stop", run_start, _START)
-    _add_address(start, "instead of what config.toml says")
-    address = _action(actions, "address", "print the address that clients use", run_address)
+    init = add_action(
+        actions, PART, "init", "make the keys and the configuration of a new router", run_init
+    )
+    add_address(init, SmpListen(), "goes into config.toml")
+    start = add_action(
+        actions, PART, "start", "run the router until it is told to stop", run_start, _START
+    )
+    add_address(start, SmpListen(), "instead of what config.toml says")
+    address = add_action(
+        actions, PART, "address", "print the address that clients use", run_address
+    )
     address.add_argument(
         "--with-password",
         action="store_true",
         help="with the password for creating queues, if there is one: share it with care",
     )
-    _action(actions, "check-config", "say what is wrong with config.toml, if anything", run_check)
-
-
-def _action(
-    actions: Any,
-    name: str,
-    help: str,
-    run: Callable[[argparse.Namespace], int],
-    description: str | None = None,
-) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = actions.add_parser(
-        name,
-        help=help,
-        description=description or f"{help[0].upper()}{help[1:]}.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    add_action(
+        actions, PART, "check-config", "say what is wrong with config.toml, if anything", run_check
     )
-    parser.add_argument(
-        "--dir",
-        type=Path,
-        default=_default_directory(),
-        metavar="DIR",
-        help="the router's directory (default: $HELIOGRAPH_HOME/smp, or ~/.heliograph/smp)",
-    )
-    parser.set_defaults(run=_reporting(f"heliograph smp {name}", run))
-    return parser
-
-
-def _add_address(parser: argparse.ArgumentParser, what: str) -> None:
-    default = SmpListen()
-    parser.add_argument(
-        "--host",
-        help=f"the name or address clients use, {what} (default: {default.host})",
-    )
-    parser.add_argument(
-        "--port",
-        type=int,
-        help=f"the TCP port, {what}; 0 is any free one (default: {default.port})",
-    )
-
-
-def _default_directory() -> Path:
-    home = os.environ.get("HELIOGRAPH_HOME")
-    return (Path(home) if home else Path.home() / ".heliograph") / "smp"
-
-
-def _reporting(
-    command: str, run: Callable[[argparse.Namespace], int]
-) -> Callable[[argparse.Namespace], int]:
-    def reporting(options: argparse.Namespace) -> int:
-        logs.set_up()
-        try:
-            return run(options)
-        except OperatorError as exc:
-            for line in str(exc).splitlines():
-                print(f"{command}: {line}", file=sys.stderr)
-            return 1
-
-    return reporting
+    add_backup(actions, PART, lambda options: _load(options).store_url(options.dir))
+    add_rotation(actions, PART, lambda options: _load(options).listen.host)
 
 
 def _load(options: argparse.Namespace) -> SmpConfig:

@@ -139,7 +139,11 @@ class DeliveryOptions:
 
     window: int = option(500, "How many pushes each provider may have under way.", minimum=1)
     ttl_days: float = option(
-        3.0, "After how long an undelivered push is given up.", unit="days", above=0
+        3.0,
+        "After how long an undelivered push is given up.",
+        unit="days",
+        above=0,
+        maximum=36_500,
     )
     backoff_first_seconds: float = option(
         1.0,

@@ -171,12 +171,13 @@ def settle(tx: Transaction, settlements: Iterable[Settlement]) -> list[Token]:
     that was asked for again. A device that was replaced meanwhile says nothing of the new one.
     """
     paid, put_off, changed = [], [], []
+    verifications: dict[bytes, int] = {}
     for item in settlements:
         match item:
             case Paid():
                 paid.append((item.token_id, item.kind.value, item.seq))
-                if item.kind is DebtKind.VERIFICATION and _is_owed(tx, item):
-                    changed += _advance(tx, tokens.find(tx, item.token_id), Simple.DELIVERED)
+                if item.kind is DebtKind.VERIFICATION:
+                    verifications[item.token_id] = item.seq
             case PutOff():
                 key = item.token_id, item.kind.value
                 put_off.append((item.attempts, item.next_at, *key, _MESSAGE, item.seq))
@@ -184,6 +185,7 @@ def settle(tx: Transaction, settlements: Iterable[Settlement]) -> list[Token]:
                 token = tokens.find(tx, item.token_id)
                 if token is not None and token.device == item.device:
                     changed += _advance(tx, token, Rejected(item.reason))
+    changed += _confirm(tx, verifications)
     tx.many("DELETE FROM debts WHERE token_id = ? AND kind = ? AND seq <= ?", paid)
     tx.many(
         "UPDATE debts SET attempts = ?, next_at = ?"
@@ -193,12 +195,36 @@ def settle(tx: Transaction, settlements: Iterable[Settlement]) -> list[Token]:
     return changed
 
 
-def _is_owed(tx: Transaction, paid: Paid) -> bool:
-    rows = tx.query(
-        "SELECT 1 FROM debts WHERE token_id = ? AND kind = ? AND seq <= ?",
-        (paid.token_id, paid.kind.value, paid.seq),
+def _confirm(tx: Transaction, verifications: dict[bytes, int]) -> list[Token]:
+    """The tokens whose verification was delivered, and not asked for again since."""
+    columns = ", ".join(f"t.{column}" for column in tokens.COLUMNS.split(", "))
+    rows = tx.query_in(
+        f"SELECT d.seq, {columns} FROM debts d JOIN tokens t ON t.token_id = d.token_id"
+        " WHERE d.token_id IN {in} AND d.kind = ?",
+        list(verifications),
+        DebtKind.VERIFICATION.value,
     )
-    return bool(rows)
+    changed = []
+    for seq, *row in rows:
+        token = tokens.token_of(tuple(row))
+        if seq <= verifications[token.token_id]:
+            changed += _advance(tx, token, Simple.DELIVERED)
+    return changed
+
+
+def first_verification(token: Token, seq: int, now: int, expires_at: int) -> Owed:
+    """What a token is owed that was just registered: it need not be read back."""
+    return Owed(
+        token.token_id,
+        DebtKind.VERIFICATION,
+        token.device,
+        token.dh_secret,
+        token.code,
+        seq,
+        now / 1000,
+        0,
+        expires_at / 1000,
+    )
 
 
 def _advance(tx: Transaction, token: Token | None, event: Simple | Rejected) -> list[Token]:

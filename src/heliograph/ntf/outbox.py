@@ -108,6 +108,7 @@ class Outbox:
         self._settling = False
         self._wake = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
         self._expire_at = 0.0
         self._refusal_logged_at = 0.0
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -203,13 +204,18 @@ class Outbox:
         """Look into the store then, or earlier."""
         if self._closing:
             return
-        loop = asyncio.get_running_loop()
-        when = loop.time() + max(at - time.time(), 0.0)
         if self._alarm is not None:
-            if loop.time() < self._alarm.when() <= when:
+            if self._alarm_at <= at:
                 return
             self._alarm.cancel()
-        self._alarm = loop.call_at(when, self._wake.set)
+        self._alarm_at = at
+        delay = max(at - time.time(), 0.0)
+        self._alarm = asyncio.get_running_loop().call_later(delay, self._ring)
+
+    def _ring(self) -> None:
+        """Perhaps a little early: clocks differ."""
+        self._alarm = None
+        self._wake.set()
 
     # Paying.
 
@@ -271,43 +277,47 @@ class Outbox:
         failures = 0
         while self._done:
             batch, self._done = self._done, []
+            again = self._again & {done.key for done in batch}
+            self._again -= again
             try:
-                await self._write(batch)
-                failures = 0
+                changed, owed = await self._write(batch, again)
             except Exception as exc:
                 self._done = batch + self._done
+                self._again |= again
                 failures += 1
                 logger.error("outcomes of %d pushes cannot be stored yet: %s", len(batch), exc)
                 if self._closing:
                     break  # they stay owed: at worst a push is sent twice
                 await asyncio.sleep(SETTLE_DELAYS.delay(failures, 0.0))
+                continue
+            failures = 0
+            self._release(batch)
+            if changed:
+                self._events.changed(changed)
+            self.offer(item for item in owed if item.key not in self._active)
         self._settling = False
 
-    async def _write(self, batch: list[_Done]) -> None:
-        keys = {done.key for done in batch}
-        again = self._again & keys
-        self._again -= again
+    def _write(
+        self, batch: list[_Done], again: set[Key]
+    ) -> "asyncio.Future[tuple[list[Token], list[Owed]]]":
+        """Settle, and look up what was offered anew meanwhile."""
         now = int(time.time() * 1000)
 
         def write(tx: Transaction) -> tuple[list[Token], list[Owed]]:
             changed = debts.settle(tx, [done.settlement for done in batch])
-            tokens = list({token_id for token_id, _ in again})
-            return changed, debts.due_to(tx, tokens, now)
+            return changed, debts.due_to(tx, list({token_id for token_id, _ in again}), now)
 
-        try:
-            changed, owed = await self._database.write(write)
-        except BaseException:
-            self._again |= again
-            raise
+        return self._database.write(write)
+
+    def _release(self, batch: list[_Done]) -> None:
+        """What was settled is no longer under way."""
         for done in batch:
             done.lane.active -= 1
             self._active.discard(done.key)
             if isinstance(done.settlement, debts.PutOff):
                 self._wake_at(done.settlement.next_at / 1000)
-        if changed:
-            self._events.changed(changed)
-        self.offer(item for item in owed if item.key not in self._active)
         # Offered once more while this was written: what was read then may be settled by now.
+        keys = {done.key for done in batch}
         if self._again & keys or any(lane.wants_more for lane in self.lanes.values()):
             self._again -= keys
             self._wake.set()

@@ -119,6 +119,8 @@ class Store:
             token = tokens.register(tx, new, seq, now, expires_at)
             if token is None:
                 return None, []
+            if token.token_id == new.token_id:
+                return token, [debts.first_verification(token, seq, now, expires_at)]
             return token, debts.due_to(tx, [token.token_id], now, DebtKind.VERIFICATION)
 
         token, owed = await self.database.write(register)

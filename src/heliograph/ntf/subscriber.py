@@ -33,6 +33,7 @@ from heliograph.wire.addresses import ServerAddress
 from heliograph.wire.errors import ErrorCode, TransportError, encode_error
 from heliograph.wire.handshakes import ServiceRole
 from heliograph.wire.tokens import SubscriptionState, SubscriptionStatus
+from heliograph.wire.versions import SMP_SERVICE_HASH
 
 logger = logging.getLogger(__name__)
 
@@ -143,9 +144,10 @@ class SmpSubscriber:
     async def run(self) -> None:
         attempts = 0
         while True:
-            began = time.monotonic()
+            began = None
             try:
                 await self._connect()
+                began = time.monotonic()
                 await self._serve()
             except AddressRefused:
                 logger.warning("a messaging router has only addresses that are not allowed")
@@ -159,9 +161,8 @@ class SmpSubscriber:
                 logger.exception("a subscriber failed, and starts again")
             finally:
                 await self._leave()
-            if time.monotonic() - began >= self._settings.stable_after:
-                attempts = 0
-            attempts += 1
+            lasted = 0.0 if began is None else time.monotonic() - began
+            attempts = 1 if lasted >= self._settings.stable_after else attempts + 1
             # Jitter needs no secrecy.
             await asyncio.sleep(self._settings.backoff.delay(attempts, random.random()))  # noqa: S311
 
@@ -215,23 +216,19 @@ class SmpSubscriber:
         raise Disconnected("the connection ended")
 
     async def _leave(self) -> None:
-        client = self.client
+        client, self.client = self.client, None
         if client is None:
             return
-        try:
-            await self._write_events()
-        except DatabaseError as exc:
-            logger.error("what a messaging router said cannot be stored: %s", exc)
-        self.client = None
         self.subscribed = 0
-        self._ended.clear()
         await client.close()
         try:
+            await self._write_events()
             await self._book.replace_state(
                 self.server.server_id, SubscriptionState.ACTIVE, SubscriptionState.INACTIVE
             )
         except DatabaseError as exc:
-            logger.error("that a messaging router is away cannot be stored: %s", exc)
+            logger.error("what became of subscriptions cannot be stored: %s", exc)
+        self._ended.clear()
         self._events.disconnected(self.server.server_id)
 
     # Subscribing.
@@ -301,10 +298,9 @@ class SmpSubscriber:
     async def _agrees(self, client: Client, service: Service, count: int, ids_hash: bytes) -> bool:
         known = (await self._book.service(self.server.server_id)).service_id
         if known != service.service_id:
-            if count:
-                return False
             self.server = self.server._replace(service_id=service.service_id)
             await self._book.set_service(self.server)
+            return not count
         if not count:
             return True
         try:
@@ -314,9 +310,9 @@ class SmpSubscriber:
         except RequestRefused as exc:
             logger.warning("the service is unavailable: %s", exc)
             return False
-        if not isinstance(answer, smp.SOKS) or answer.count != count:
-            return False
-        return client.established.session.version < 19 or answer.ids_hash == ids_hash
+        hashed = client.established.session.version >= SMP_SERVICE_HASH
+        agrees = isinstance(answer, smp.SOKS) and answer.count == count
+        return agrees and (not hashed or answer.ids_hash == ids_hash)
 
     async def _give_up_service(self) -> None:
         """No queue is associated any more, and later connections have other credentials."""
@@ -369,14 +365,12 @@ class SmpSubscriber:
 
     async def _write_events(self) -> None:
         """Of this session: an END of one that is over would say nothing."""
-        server_id = self.server.server_id
-        for ids, state in (
-            (self._ended, SubscriptionState.END),
-            (self._deleted, SubscriptionState.DELETED),
-        ):
+        said = {SubscriptionState.END: self._ended, SubscriptionState.DELETED: self._deleted}
+        for state, ids in said.items():
             if written := ids[:]:
-                await self._book.set_ended(server_id, written, state)
+                await self._book.set_ended(self.server.server_id, written, state)
                 del ids[: len(written)]
+                self.subscribed = max(self.subscribed - len(written), 0)
 
     def _disconnected(self) -> None:
         self._lost = True

@@ -59,6 +59,8 @@ class Commands:
         context, command = self._context, request.command
         if not self._may_create(command):
             return smp.ERR(ErrorCode.AUTH)
+        if client.service_id is not None and command.mode is SubscriptionMode.CREATE_ONLY:
+            return smp.ERR(ErrorCode.CMD_PROHIBITED)
         data = command.queue_data
         if data is not None and data.link is not None:
             return smp.ERR(ErrorCode.CMD_PROHIBITED)  # short links are not part of this router

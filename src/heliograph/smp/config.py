@@ -49,7 +49,11 @@ class QueueOptions:
     )
     quota: int = option(128, "How many messages a queue holds before senders must wait.", minimum=1)
     message_ttl_days: float = option(
-        21.0, "After how long an undelivered message is deleted.", unit="days", above=0
+        21.0,
+        "After how long an undelivered message is deleted.",
+        unit="days",
+        above=0,
+        maximum=36_500,
     )
 
     def check(self) -> Iterator[tuple[str, str]]:
@@ -85,7 +89,11 @@ class NotificationOptions:
         minimum=0,
     )
     ttl_days: float = option(
-        7.0, "After how long an undelivered notification is deleted.", unit="days", above=0
+        7.0,
+        "After how long an undelivered notification is deleted.",
+        unit="days",
+        above=0,
+        maximum=36_500,
     )
 
 

@@ -1,5 +1,6 @@
 """Messages: SEND, SUB, GET, ACK. One message at a time until it is acknowledged."""
 
+import itertools
 import os
 import time
 from typing import Any
@@ -24,11 +25,14 @@ from heliograph.wire.push import NMSG_META_SIZE, NMsgMeta, encode_nmsg_meta
 from heliograph.wire.requests import Request
 
 OK = smp.OK()
+MAX_PENDING = 32
+"""Messages on their way to one client: each is a block, and counts before it is written."""
 
 
 class Messaging:
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._held_back: set[Client] = set()
 
     def send(self, client: Client, request: Request, queue: Queue) -> Any:
         context, command = self._context, request.command
@@ -135,12 +139,20 @@ class Messaging:
         self._context.outgoing.push(client, queue.recipient_id, smp.END())
 
     def resume(self, client: Client) -> None:
-        """The client reads again: send what was held back."""
+        """The client reads again: send some of what was held back."""
         changes = self._context.store.changes
-        waiting, client.waiting = client.waiting, {}
-        for recipient_id, queue in waiting.items():
+        for recipient_id in list(itertools.islice(client.waiting, MAX_PENDING)):
+            queue = client.waiting.pop(recipient_id)
             changes.peeks.add(recipient_id)
             changes.then(self._pusher(client, queue), lambda _: client.connection.abort())
+
+    def settled(self) -> None:
+        """All that was pending has been written: whoever still reads gets more."""
+        held_back, self._held_back = self._held_back, set()
+        for client in held_back:
+            if client.waiting and client.connection.is_writable:
+                self._held_back.add(client)
+                self.resume(client)
 
     def _pusher(self, client: Client, queue: Queue) -> Any:
         def push(peeked: Peeked) -> None:
@@ -189,8 +201,10 @@ class Messaging:
     ) -> None:
         if message is None or client.subscriptions.get(queue.recipient_id) is not subscription:
             return
-        if not client.connection.is_writable:
+        pending = self._context.outgoing.pending(client)
+        if not client.connection.is_writable or pending >= MAX_PENDING:
             client.waiting[queue.recipient_id] = queue
+            self._held_back.add(client)
             return
         subscription.deliver(message)
         self._context.outgoing.push(client, queue.recipient_id, _encrypt(queue, message))

@@ -24,6 +24,9 @@ class Outgoing:
     def push(self, client: Client, entity_id: bytes, message: Any, corr_id: bytes = b"") -> None:
         self._messages.setdefault(client, []).append(Answer(corr_id, entity_id, message))
 
+    def pending(self, client: Client) -> int:
+        return len(self._messages.get(client, ()))
+
     def flush(self) -> None:
         messages, answered = self._messages, self._answered
         self._messages, self._answered = {}, {}

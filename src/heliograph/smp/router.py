@@ -28,7 +28,7 @@ from heliograph.smp.verify import ENTITY_OF, check
 from heliograph.transport.handshake import ServiceRequest
 from heliograph.transport.server import ServerConnection
 from heliograph.wire import smp
-from heliograph.wire.errors import STORE, TransportError
+from heliograph.wire.errors import STORE, ErrorCode, TransportError
 from heliograph.wire.requests import Request
 
 logger = logging.getLogger(__name__)
@@ -165,7 +165,9 @@ class SmpRouter:
             if (entity := ENTITY_OF.get(type(request.command))) is not None
         }
         if all(self.queues.get(*name) is not None for name in names):
-            self._execute(client, requests)
+            refused = self._execute(client, requests)
+            if refused:
+                self._run(self._refuse(client, refused))
             return
         client.loading = True
         self._run(self._load_and_serve(client, requests, names))
@@ -187,7 +189,7 @@ class SmpRouter:
         if not client.is_connected:
             return
         try:
-            self._execute(client, requests)
+            self._answer_refused(client, self._execute(client, requests))
             if client.backlog:
                 backlog, client.backlog = client.backlog, []
                 self._serve(client, backlog)
@@ -195,11 +197,16 @@ class SmpRouter:
             logger.exception("the router failed on a connection")
             client.connection.abort(exc)
 
-    def _execute(self, client: Client, requests: list[Request]) -> None:
+    def _execute(self, client: Client, requests: list[Request]) -> list[Request]:
+        """Do what may be done; the result are the commands that nobody authorized."""
+        refused = []
         for request in requests:
             entity = ENTITY_OF.get(type(request.command))
             queue = None if entity is None else self.queues.get(entity, request.entity_id)
             error = check(client, request, queue)
+            if error is ErrorCode.AUTH and entity is not None:
+                refused.append(request)
+                continue
             if error is not None:
                 self.counters.auth_errors += 1
                 self._outgoing.answer(client, request, smp.ERR(error))
@@ -211,6 +218,22 @@ class SmpRouter:
         self._delivery.load()
         self.store.commit()
         self.queues.evict()
+        return refused
+
+    async def _refuse(self, client: Client, refused: list[Request]) -> None:
+        """An unknown queue costs a look into the store: so does a known one to a stranger."""
+        nobody = {(ENTITY_OF[type(request.command)], os.urandom(ID_SIZE)) for request in refused}
+        try:
+            await self.queues.load(nobody)
+        except Exception as exc:
+            logger.error("loading queues failed: %s", exc)
+        self._answer_refused(client, refused)
+
+    def _answer_refused(self, client: Client, refused: list[Request]) -> None:
+        for request in refused:
+            self.counters.auth_errors += 1
+            self._outgoing.answer(client, request, smp.ERR(ErrorCode.AUTH))
+        self._outgoing.flush()
 
     def _create_service(self, request: ServiceRequest) -> Service:
         service = Service(os.urandom(ID_SIZE), request.role, request.fingerprint)
@@ -242,6 +265,7 @@ class SmpRouter:
     def _store_settled(self) -> None:
         self._delivery.settled()
         self._outgoing.flush()
+        self._commands.messaging.settled()
 
     async def _expire(self) -> None:
         while True:

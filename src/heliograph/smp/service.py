@@ -19,7 +19,6 @@ from heliograph.runtime.process import raise_file_limit
 from heliograph.smp.config import SmpConfig
 from heliograph.smp.metrics import SmpCollector
 from heliograph.smp.router import Journal, SmpRouter, SmpSettings
-from heliograph.smp.store import Entity
 from heliograph.transport.protocols import SMP
 from heliograph.transport.server import Listener
 from heliograph.wire.addresses import Scheme, ServerAddress
@@ -46,8 +45,10 @@ async def serve(config: SmpConfig, directory: Path) -> AsyncIterator[str]:
     async def not_ready() -> str | None:
         if router is None or not listening:
             return "starting"
-        # Of no queue, but the store has to look.
-        await router.store.load(Entity.RECIPIENT, [b""])
+        try:
+            await router.store.check()
+        except DatabaseError as exc:
+            return f"the store fails: {exc}"
         return None
 
     async with AsyncExitStack() as stack:
@@ -58,7 +59,7 @@ async def serve(config: SmpConfig, directory: Path) -> AsyncIterator[str]:
             logger.info("metrics at http://%s:%d/metrics", config.metrics.host, port)
         journal: Journal | None = None
         if (path := config.journal.path_in(directory)) is not None:
-            journal = writer = JsonLinesWriter(path)
+            journal = writer = _open_journal(path)
             stack.callback(writer.close)
         router = await _open(config, directory, settings, journal)
         stack.push_async_callback(router.close)
@@ -91,6 +92,15 @@ async def _open(
         raise StartError(f"the store cannot be reached: {exc}: see [store] url") from exc
     except DatabaseError as exc:
         raise StartError(f"the store cannot be opened: {exc}") from exc
+
+
+def _open_journal(path: Path) -> JsonLinesWriter:
+    """A journal that cannot be written is said at once, and stops nobody."""
+    try:
+        path.open("ab").close()
+    except OSError as exc:
+        logger.error("[journal] path: %s cannot be written: %s", path, exc.strerror)
+    return JsonLinesWriter(path)
 
 
 async def _listen(listener: Listener, config: SmpConfig) -> int:

@@ -46,6 +46,8 @@ class Store:
         self._database = database
         self._on_failure = on_failure
         self._on_settled = on_settled
+        self.is_failing = False
+        """The last attempt to make something durable failed."""
         self._drained = asyncio.Event()
         self._drained.set()
         self._changes = Changes()
@@ -108,6 +110,7 @@ class Store:
             return
         error = future.exception()
         if error is None:
+            self.is_failing = self.is_failing and not changes.writes()
             self._note_durable(changes.service_rows)
             peeked = future.result()
             for committed, _ in changes.after:
@@ -124,6 +127,11 @@ class Store:
         self.commit()
         await self._drained.wait()
 
+    async def check(self) -> None:
+        """Raise if nothing can be made durable now."""
+        await self._database.write(lambda tx: tx.execute("UPDATE migrations SET at = at"))
+        self.is_failing = False
+
     async def settled(self) -> None:
         """Until all that was decided up to now is durable, or void."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -138,7 +146,9 @@ class Store:
 
     def _fail(self, changes: Changes, error: BaseException) -> None:
         """What was decided on top of a failed batch is void too."""
-        logger.error("the store failed: %s", error)
+        if not self.is_failing:  # once, and not for every command
+            logger.error("the store failed, and nothing is accepted until it works: %s", error)
+        self.is_failing = True
         failure = error if isinstance(error, DatabaseError) else DatabaseError(str(error))
         void, self._changes = self._changes, Changes()
         for service in (*changes.services.values(), *void.services.values()):
