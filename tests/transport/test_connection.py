@@ -125,6 +125,9 @@ def test_hello_and_commands_in_one_piece(run: Run, protocol: Protocol) -> None:
 class MemoryTransport(asyncio.Transport):
     """Keeps what is written, and nothing else."""
 
+    def get_write_buffer_size(self) -> int:
+        return 1  # it knows nothing of a peer
+
     def __init__(self) -> None:
         super().__init__()
         self.written = b""
