@@ -248,7 +248,10 @@ class Theatre:
 
     async def trouble(self, until: float) -> None:
         for _ in range(self.random.randint(1, 3)):
-            await asyncio.sleep(self.random.uniform(0, LOAD / 2))
+            # Some just after the last message, which no later one could cover.
+            end = until - time.monotonic() + self.random.uniform(0, 0.1)
+            soon = self.random.uniform(0, LOAD / 2)
+            await asyncio.sleep(max(end, 0) if self.random.random() < 0.3 else soon)
             kinds = ["ntf", "ntf", "smp", "apns", "reset", "goaway", "outage", "slow", "429", "410"]
             if self.postgres is not None:
                 kinds += ["postgres", "postgres"]
@@ -267,8 +270,9 @@ class Theatre:
             case "postgres":
                 assert self.postgres is not None
                 self.postgres.kill()
-                await asyncio.sleep(pause)
-                if self.random.random() < 0.3:
+                # Also longer than a messaging router waits before it calls something delivered.
+                await asyncio.sleep(self.random.choice((pause, pause + 1.5)))
+                if self.random.random() < 0.4:
                     self.faults["ntf without postgres"] += 1
                     await self.ntf.kill()
                     await asyncio.to_thread(self.postgres.start)

@@ -224,6 +224,41 @@ async def test_periodic_wake_ups(world: NtfWorld) -> None:
     assert await world.apns.push(phone.device) == CheckMessagesPush()
 
 
+class TestExpiry:
+    @pytest.fixture
+    def settings(self) -> NtfSettings:
+        return replace(SETTINGS, debt_ttl=1.0)
+
+    async def test_what_is_not_delivered_in_time_is_given_up(
+        self, world: NtfWorld, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        phone, [queue] = await subscribed(world)
+        world.apns.play(Rule(status=503))
+        await world.send(queue)
+        await until(lambda: world.router.stats.counters.ntf_failed)
+        await asyncio.sleep(1.1)
+        world.router.outbox._expire_at = 0.0
+        world.router.outbox.wake()
+        await world.until_paid()
+        await until(lambda: world.router.stats.counters.ntf_expired == 1)
+        assert "1 pushes were not delivered in time and are given up" in caplog.text
+        world.apns.play()
+        assert await phone.is_quiet()
+        await world.send(queue)
+        await phone.notified_of(queue)
+
+
+async def test_a_deleted_subscription_has_nothing_to_tell(small_world: NtfWorld) -> None:
+    phone, [queue] = await subscribed(small_world)
+    small_world.apns.play(Rule(status=503))
+    await small_world.send(queue)
+    await until(lambda: small_world.router.stats.counters.ntf_failed)
+    assert await phone.ask(ntf.SDEL(), phone.subscriptions[0]) == OK
+    small_world.apns.play()
+    await small_world.until_paid()
+    assert len(small_world.apns.accepted(phone.device)) == 1  # the verification
+
+
 class TestWindow:
     @pytest.fixture
     def settings(self) -> NtfSettings:

@@ -189,3 +189,55 @@ async def test_a_database_that_dies_and_comes_back(tmp_path: object) -> None:
             assert (await phone.schk(phone.subscriptions[0])).state is SubscriptionState.ACTIVE
     finally:
         server.remove()
+
+
+async def test_a_store_that_stands_still_is_no_reason_to_call_anything_delivered(
+    small_world: NtfWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was received and not stored is still the messaging router's, should we be killed."""
+    phone = await small_world.registered()
+    queue = await small_world.queue()
+    await phone.subscribe(queue)
+    [subscriber] = small_world.router.subscribers.values()
+    stored = small_world.router.store.receive
+    stuck = asyncio.Event()
+
+    async def slow(server_id: int, incoming: list[Incoming]) -> debts.Stored:
+        await stuck.wait()
+        return await stored(server_id, incoming)
+
+    monkeypatch.setattr(small_world.router.store, "receive", slow)
+    first = subscriber.client
+    sent = await small_world.send_and_receive(queue)
+    await until(lambda: subscriber.client not in (None, first))
+    await asyncio.sleep(1.2)  # longer than it takes the messaging router to call it delivered
+    assert await small_world.smp.notifications() == 1
+    assert "the store stands still" in caplog.text
+    stuck.set()
+    await until(lambda: phone.was_told(queue, sent))
+    await until(lambda: small_world.router._receiving == 0)
+    assert len(small_world.apns.accepted(phone.device)) == 2  # the code, and one push
+    await phone.until_state(phone.subscriptions[0], SubscriptionState.ACTIVE)
+
+
+async def test_a_store_that_is_slow_but_moves_keeps_its_connections(
+    small_world: NtfWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phone = await small_world.registered()
+    queue = await small_world.queue()
+    await phone.subscribe(queue)
+    [subscriber] = small_world.router.subscribers.values()
+    stored, turn = small_world.router.store.receive, asyncio.Lock()
+
+    async def slow(server_id: int, incoming: list[Incoming]) -> debts.Stored:
+        async with turn:
+            await asyncio.sleep(0.2)
+            return await stored(server_id, incoming)
+
+    monkeypatch.setattr(small_world.router.store, "receive", slow)
+    first = subscriber.client
+    for _ in range(8):
+        await small_world.send(queue)
+        await asyncio.sleep(0.01)
+    await until(lambda: small_world.router.stats.counters.ntf_received == 8)
+    assert subscriber.client is first

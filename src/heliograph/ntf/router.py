@@ -36,6 +36,9 @@ Journal = Callable[[Event], None]
 DAY = 86_400
 MAX_RECEIVING = 50_000
 """NMSG on their way to the store: beyond this, messaging routers are not read from."""
+STALLED_AFTER = 0.6
+"""Seconds in which nothing was stored though there was something to. Messaging routers of our own
+take a notification for delivered after one second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,8 @@ class NtfRouter:
             self._received, self._smp_up, self._smp_down, self._repaired
         )
         self._receiving = 0
+        self._stored_at = 0.0
+        self._watching = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._subscriber_tasks: set[asyncio.Task[None]] = set()
         self._receiving_tasks: set[asyncio.Task[None]] = set()
@@ -209,6 +214,10 @@ class NtfRouter:
         self._subscriber(server).add(queue)
 
     def _received(self, server_id: int, incoming: list[Incoming]) -> None:
+        if not self._receiving:
+            self._stored_at = time.monotonic()
+        if not self._watching:
+            self._watch_store()
         self._count_receiving(len(incoming))
         _run(self._store_incoming(server_id, incoming), self._receiving_tasks)
 
@@ -219,8 +228,27 @@ class NtfRouter:
             for subscriber in self.subscribers.values():
                 subscriber.hold(self._receiving > MAX_RECEIVING)
 
+    def _watch_store(self) -> None:
+        """If it stands still, let go of messaging routers: they keep what has not been stored.
+
+        They take it for delivered if a connection lasts, and a router killed then would lose it.
+        """
+        self._watching = True
+        asyncio.get_running_loop().call_later(STALLED_AFTER / 4, self._check_store)
+
+    def _check_store(self) -> None:
+        self._watching = False
+        if not self._receiving:
+            return
+        if time.monotonic() - self._stored_at >= STALLED_AFTER:
+            self._stored_at = time.monotonic()
+            logger.warning("the store stands still: leaving messaging routers for now")
+            for subscriber in self.subscribers.values():
+                subscriber.let_go()
+        self._watch_store()
+
     async def _store_incoming(self, server_id: int, incoming: list[Incoming]) -> None:
-        """Retried until stored: the messaging router does not send it again."""
+        """Retried until stored: not every messaging router sends it again."""
         delay = 0.1
         while True:
             try:
@@ -230,6 +258,7 @@ class NtfRouter:
                 logger.error("%d notifications cannot be stored yet: %s", len(incoming), exc)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, 10.0)
+        self._stored_at = time.monotonic()
         self._count_receiving(-len(incoming))
         self.outbox.offer(stored.owed)
         counters, now = self.stats.counters, time.time()

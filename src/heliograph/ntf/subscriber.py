@@ -120,7 +120,6 @@ class SmpSubscriber:
         self._events = events
         self._settings = settings
         self._new: list[QueueKey] = []
-        self._failed: list[QueueKey] = []
         self._work = asyncio.Event()
         self._lost = False
         self._held = False
@@ -140,6 +139,11 @@ class SmpSubscriber:
         if self.client is not None:
             connection = self.client._connection
             connection.hold() if held else connection.unhold()
+
+    def let_go(self) -> None:
+        """End the connection at once, and begin again."""
+        if self.client is not None:
+            self.client._connection.abort()
 
     async def run(self) -> None:
         attempts = 0
@@ -199,18 +203,13 @@ class SmpSubscriber:
     async def _serve(self) -> None:
         """Subscribe what the store has, then what is new, until the connection ends."""
         self._new.clear()  # they are in the store
-        self._failed.clear()
         await self._resubscribe()
-        loop = asyncio.get_running_loop()
         while not self._lost:
             self._work.clear()
             await self._write_events()
             new, self._new = self._new, []
             if new:
                 await self._subscribe(new)
-            if self._failed:
-                loop.call_later(self._settings.retry_errors, self._retry, self._failed)
-                self._failed = []
             if not self._lost:
                 await self._work.wait()
         raise Disconnected("the connection ended")
@@ -257,6 +256,7 @@ class SmpSubscriber:
                 ClientRequest(smp.NSUB(), queue.notifier_id, queue.notifier_key) for queue in batch
             )
             statuses: list[Status] = []
+            failed: list[QueueKey] = []
             for queue, answer in zip(batch, answers, strict=True):
                 status = status_of(answer)
                 if status is None:
@@ -264,7 +264,10 @@ class SmpSubscriber:
                 associated = isinstance(answer, smp.SOK) and bool(answer.service_id)
                 statuses.append((queue.notifier_id, status, associated))
                 if status.state is SubscriptionState.ERR:
-                    self._failed.append(queue)
+                    failed.append(queue)
+            if failed:
+                loop = asyncio.get_running_loop()
+                loop.call_later(self._settings.retry_errors, self._retry, failed)
             await self._book.set_statuses(self.server.server_id, statuses)
             self.subscribed += sum(status is ACTIVE for _, status, _ in statuses)
             if len(statuses) < len(batch):
@@ -303,10 +306,9 @@ class SmpSubscriber:
             return not count
         if not count:
             return True
+        nsubs = smp.NSUBS(count, ids_hash)
         try:
-            answer = await client.request(
-                smp.NSUBS(count, ids_hash), service.service_id, service.key
-            )
+            answer = await client.request(nsubs, service.service_id, service.key)
         except RequestRefused as exc:
             logger.warning("the service is unavailable: %s", exc)
             return False
@@ -315,7 +317,7 @@ class SmpSubscriber:
         return agrees and (not hashed or answer.ids_hash == ids_hash)
 
     async def _give_up_service(self) -> None:
-        """No queue is associated any more, and later connections have other credentials."""
+        """No queue is associated any more; later connections have other credentials."""
         await self._book.clear_association(self.server.server_id)
         self._events.repaired(self.server.server_id)
 
