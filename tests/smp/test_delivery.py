@@ -277,7 +277,7 @@ async def test_withdrawn_before_it_was_sent(small_world: World) -> None:
     await ntf.ask_many([queue.nsubscribing() for queue in queues])
     await send(alice, queues, 2)
     client = small_world.router.subscribers.services[ntf.service_id]
-    assert len(client.outbox) == 6
+    await until(lambda: len(client.outbox) == 6)
     assert await queues[0].nsub(plain) == smp.SOK()
     assert await queues[1].ndel(alice) == OK
     assert len(client.outbox) == 2
