@@ -2,15 +2,20 @@
 
 import sys
 
-from bench import codec, ntf, ping, smp
+from bench import agent, codec, device, journal, ntf, ping, smp
 from heliograph.transport import loop
 
 BENCHMARKS = {
+    "agent": agent.run,
     "codec": codec.run,
+    "device": device.run,
+    "journal": journal.run,
     "ping": ping.run,
     "smp": smp.run,
+    "smp-postgresql": smp.run_postgresql,
     "ntf": ntf.run,
     "ntf-postgresql": ntf.run_postgresql,
+    "pipeline": pipeline.run,
 }
 
 

@@ -44,6 +44,7 @@ TOKENS = 200
 SUBSCRIPTIONS_EACH = 5
 FLOOD = 6_000
 RESUBSCRIPTIONS = int(os.environ.get("BENCH_RESUBSCRIPTIONS", "10000"))
+CHUNK = 5_000
 LATENCY_SECONDS = 10
 
 
@@ -208,6 +209,18 @@ async def _subscribe(
     assert all(isinstance(answer, ntf.IDSUB) for answer in answers), answers
 
 
+def _chunks(queues: list[bench_smp.Queue]) -> list[list[bench_smp.Queue]]:
+    """Few enough that no request waits too long for its answer."""
+    return [queues[start : start + CHUNK] for start in range(0, len(queues), CHUNK)]
+
+
+async def _queues(sender: Client, count: int) -> list[bench_smp.Queue]:
+    queues: list[bench_smp.Queue] = []
+    while len(queues) < count:
+        queues += await bench_smp.create(sender, min(CHUNK, count - len(queues)))
+    return queues
+
+
 async def _until(server: ServerProcess, question: str, value: int) -> None:
     while server.ask(question) < value:
         await asyncio.sleep(0.01)
@@ -322,9 +335,10 @@ async def _all(url: str, path: Path) -> None:
             for rate in (50, 200):
                 await _latency(server, sender, queues, rate)
             await _flood(server, url, sender, queues)
-            more = await bench_smp.create(sender, RESUBSCRIPTIONS)
+            more = await _queues(sender, RESUBSCRIPTIONS)
             before = server.usage().memory
-            await _subscribe(client, address, phones, more)
+            for some in _chunks(more):
+                await _subscribe(client, address, phones, some)
             await _until(server, "subscribed", len(queues) + len(more))
             grown = (server.usage().memory - before) / len(more) * 1000 / 1024
             print(f"  memory per 1,000 subscriptions     {grown:.0f} KB")

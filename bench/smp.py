@@ -1,17 +1,19 @@
 """The messaging router over its durable store: SEND to NMSG, NSUB, NSUBS, memory."""
 
 import asyncio
+import itertools
 import os
-import sqlite3
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.harness import ServerProcess, measure, server_process
+from bench.harness import DATABASES, ServerProcess, measure, server_process
 from bench.ping import _ALIVE, _identity
 from heliograph.crypto.certificates import create_authority
 from heliograph.crypto.keys import generate_key_pair
+from heliograph.db.dialects import open_dialect
 from heliograph.smp.router import SmpRouter, SmpSettings
 from heliograph.transport.client import Client, ClientConfig, ClientRequest
 from heliograph.transport.handshake import ServiceCredentials
@@ -152,31 +154,31 @@ async def _nsub(server: ServerProcess, count: int) -> None:
     await subscriber.close()
 
 
-def _seed(path: Path, service_id: bytes, count: int) -> None:
+def _seed(url: str, service_id: bytes, count: int) -> None:
     """Associate as many queues as a large notification router has, straight in the store."""
-    with sqlite3.connect(path) as database:
-        key = generate_key_pair(Algorithm.X25519).public
-        database.executemany(
-            "INSERT INTO queues VALUES (?, ?, ?, ?, NULL, 'M', 'active', ?, ?, ?, ?)",
-            (
-                (
-                    os.urandom(24),
-                    os.urandom(24),
-                    key,
-                    bytes(32),
-                    os.urandom(24),
-                    key,
-                    bytes(32),
-                    service_id,
-                )
-                for _ in range(count)
-            ),
+    key = generate_key_pair(Algorithm.X25519).public
+    rows = [
+        (
+            os.urandom(24),
+            os.urandom(24),
+            key,
+            bytes(32),
+            os.urandom(24),
+            key,
+            bytes(32),
+            service_id,
         )
-        database.execute("UPDATE services SET queue_count = ?", (count,))
+        for _ in range(count)
+    ]
+    database = open_dialect(url)
+    database.begin()
+    database.many("INSERT INTO queues VALUES (?, ?, ?, ?, NULL, 'M', 'active', ?, ?, ?, ?)", rows)
+    database.execute("UPDATE services SET queue_count = ?", (count,))
+    database.commit()
     database.close()
 
 
-async def _nsubs(url: str, path: Path) -> None:
+async def _nsubs(url: str) -> None:
     credentials = ServiceCredentials(
         ServiceRole.NOTIFIER, create_authority("bench service", time.time())
     )
@@ -186,7 +188,7 @@ async def _nsubs(url: str, path: Path) -> None:
         assert client.established.service is not None
         service_id = client.established.service.service_id
         await client.close()
-    _seed(path, service_id, SERVICE_QUEUES)
+    _seed(url, service_id, SERVICE_QUEUES)
     async with server_process(serve, url, 1.5) as server:
         client = await Client.connect(_address(server), config, service=credentials)
         service = client.established.service
@@ -222,20 +224,35 @@ async def _memory(server: ServerProcess) -> None:
 
 
 async def run() -> None:
-    print("\nMessaging router, durable SQLite store: server CPU, rate")
+    print("\nMessaging router over SQLite, durable: CPU of router and database, rate")
     with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, "smp.db")
-        url = f"sqlite:///{path}"
-        async with server_process(serve, url, 0.1) as server:
-            client = await Client.connect(_address(server))
-            queues = await create(client, QUEUES)
-            await client.close()
-            for per_block in (1, 100):
-                await _send(server, queues, per_block)
-        async with server_process(serve, url, 1.5) as server:
-            await _nsub(server, NSUBS)
-        async with server_process(serve, url, 1.5) as server:
-            await _memory(server)
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, "smp.db")
-        await _nsubs(f"sqlite:///{path}", path)
+        names = itertools.count()
+        await _all(lambda: f"sqlite:///{Path(directory, f'smp{next(names)}.db')}")
+
+
+async def run_postgresql() -> None:
+    from tests.db.postgres import Postgres
+
+    print("\nMessaging router over PostgreSQL: CPU of router and database, rate")
+    postgres = Postgres()
+    DATABASES.append(postgres.pid)
+    try:
+        await _all(postgres.new_url)
+    finally:
+        DATABASES.clear()
+        postgres.remove()
+
+
+async def _all(new_url: Callable[[], str]) -> None:
+    url = new_url()
+    async with server_process(serve, url, 0.1) as server:
+        client = await Client.connect(_address(server))
+        queues = await create(client, QUEUES)
+        await client.close()
+        for per_block in (1, 100):
+            await _send(server, queues, per_block)
+    async with server_process(serve, url, 1.5) as server:
+        await _nsub(server, NSUBS)
+    async with server_process(serve, url, 1.5) as server:
+        await _memory(server)
+    await _nsubs(new_url())

@@ -305,7 +305,7 @@ async def test_operators_see_inside(directory: Path, start: Start) -> None:
             directory,
             HELIOGRAPH_SMP_METRICS_PORT=str(port),
             HELIOGRAPH_SMP_LOG_FORMAT="json",
-            HELIOGRAPH_SMP_JOURNAL_PATH="journal.jsonl",
+            HELIOGRAPH_SMP_JOURNAL_PATH="journal",
             NOTIFY_SOCKET=str(directory / "notify"),
         )
         address = ready(process)
@@ -315,7 +315,12 @@ async def test_operators_see_inside(directory: Path, start: Start) -> None:
         assert http(port, "/readyz") == (200, "ok\n")
         status, text = http(port, "/metrics")
         assert status == 200
-        for line in ("simplex_smp_clients_total 1\n", "process_resident_memory_bytes"):
+        for line in (
+            "simplex_smp_clients_total 1\n",
+            "process_resident_memory_bytes",
+            "heliograph_smp_journal_events_lost_total 0\n",
+            "heliograph_smp_journal_failing 0\n",
+        ):
             assert line in text
         await client.close()
         code, _, err = stop(process)

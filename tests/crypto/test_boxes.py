@@ -99,7 +99,7 @@ def test_a_library_without_the_symbol_is_enough(monkeypatch: pytest.MonkeyPatch)
     assert spec.loader is not None
     fresh = importlib.util.module_from_spec(spec)
     with monkeypatch.context() as patch:
-        patch.setattr(ctypes, "CDLL", lambda _: object())
+        patch.setattr(ctypes, "PyDLL", lambda _: object())
         spec.loader.exec_module(fresh)
     assert fresh._native is None
     assert fresh.hsalsa20(SHARED) == FIRST_KEY

@@ -5,7 +5,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,34 @@ class SimulatorProcess(Process):
             "TIMEOUT_SECONDS": "2",
         }
         return {f"HELIOGRAPH_NTF_PUSH_APNS_{key}": str(value) for key, value in options.items()}
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A process and its children, by SIGSTOP: they keep their connections, and answer nothing."""
+    children = [
+        int(stat.parent.name) for stat in Path("/proc").glob("[0-9]*/stat") if _parent(stat) == pid
+    ]
+    pids = [pid, *children]
+    for each in pids:
+        _signal(each, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for each in pids:
+            _signal(each, signal.SIGCONT)
+
+
+def _parent(stat: Path) -> int | None:
+    try:
+        return int(stat.read_text().rsplit(") ", 1)[1].split()[1])
+    except OSError:
+        return None
+
+
+def _signal(pid: int, which: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, which)
 
 
 async def init(kind: str, directory: Path) -> None:

@@ -13,7 +13,7 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,7 +38,7 @@ from heliograph.wire.push import (
 )
 from heliograph.wire.tokens import APNSDeviceToken, PushProvider, TokenStatus
 from tests.db.postgres import Postgres
-from tests.faults.processes import Process, SimulatorProcess, init
+from tests.faults.processes import Process, SimulatorProcess, init, stopped
 from tests.smp.support import Peer, Queue, create_notified
 
 ROUNDS = int(os.environ.get("HELIOGRAPH_FAULT_ROUNDS", "5"))
@@ -253,6 +253,7 @@ class Theatre:
             soon = self.random.uniform(0, LOAD / 2)
             await asyncio.sleep(max(end, 0) if self.random.random() < 0.3 else soon)
             kinds = ["ntf", "ntf", "smp", "apns", "reset", "goaway", "outage", "slow", "429", "410"]
+            kinds += ["frozen", "frozen"]
             if self.postgres is not None:
                 kinds += ["postgres", "postgres"]
             kind = self.random.choice(kinds)
@@ -279,6 +280,15 @@ class Theatre:
                     await self.ntf.start()
                 else:
                     await asyncio.to_thread(self.postgres.start)
+            case "frozen":
+                with self.frozen_store():
+                    await asyncio.sleep(self.random.choice((pause, pause + 1.5)))
+                    killed = self.random.random() < 0.5
+                    if killed:
+                        self.faults["ntf with a frozen store"] += 1
+                        await self.ntf.kill()
+                if killed:
+                    await self.ntf.start()
             case "reset" | "goaway":
                 await self.post(kind)
             case "outage":
@@ -293,6 +303,21 @@ class Theatre:
                 token = self.random.choice(self.devices).device.token.decode()
                 rule = {"token": token, "status": 410, "reason": "Unregistered", "times": 1}
                 await self.script(rule)
+
+    @contextlib.contextmanager
+    def frozen_store(self) -> Iterator[None]:
+        """It answers nothing, and refuses nothing."""
+        if self.postgres is not None:
+            with stopped(self.postgres.pid):
+                yield
+            return
+        store = open_dialect(self.store)
+        store.begin()
+        try:
+            yield
+        finally:
+            store.rollback()
+            store.close()
 
     # Looking.
 
@@ -381,6 +406,11 @@ class Theatre:
         lines = [line for device in self.devices for line in device.lines.values()]
         await asyncio.gather(*(self.send(line, until) for line in lines), self.trouble(until))
         await self.script()
+        await self.settle(number)
+
+    async def settle(self, number: int) -> None:
+        """Receive what was sent, and find that pushes told of it."""
+        lines = [line for device in self.devices for line in device.lines.values()]
         await self.receive_all()
         for line in lines:
             missing = [body for body in line.bodies if body not in line.by_body]
@@ -422,7 +452,33 @@ async def test_every_notification_is_covered(tmp_path: Path, store: str) -> None
         await theatre.start()
         for number in range(1, ROUNDS + 1):
             await theatre.play(number)
+            if number % 25 == 0:
+                print(f"{number} rounds, {theatre.pushes} pushes", flush=True)  # noqa: T201
         summary = dict(theatre.faults)
         print(f"{theatre.sent} sent, {theatre.pushes} pushes, faults: {summary}")  # noqa: T201
+    finally:
+        await theatre.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+async def test_what_arrived_while_the_store_stood_still_outlives_a_kill(
+    tmp_path: Path, store: str
+) -> None:
+    """The messaging router would call it delivered if the connection lasted."""
+    theatre = Theatre(tmp_path, store)
+    try:
+        await theatre.start()
+        lines = [line for device in theatre.devices for line in device.lines.values()]
+        for number in range(1, 4):
+            with theatre.frozen_store():
+                until = time.monotonic() + 0.3
+                await asyncio.gather(*(theatre.send(line, until) for line in lines))
+                await asyncio.sleep(2.0)
+                await theatre.ntf.kill()
+            await theatre.ntf.start()
+            await theatre.settle(number)
+        assert theatre.sent > 3 * len(lines)
     finally:
         await theatre.close()

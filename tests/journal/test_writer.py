@@ -1,142 +1,336 @@
-"""The journal: one line an event, never in the way of the router; and what if it fails."""
-
-import json
+import errno
+import logging
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from heliograph.journal import writer as module
-from heliograph.journal.events import SCHEMA_VERSION, Event, notification_id
-from heliograph.journal.writer import JsonLinesWriter
+from heliograph.journal import segments
+from heliograph.journal import writer as writing
+from heliograph.journal.identity import journal_identity
+from heliograph.journal.log import Log
+from heliograph.journal.schema import violations
+from heliograph.journal.segments import SegmentWriter
+from heliograph.journal.writer import JournalSettings, JournalWriter
+from heliograph.runtime.errors import IdentityError
+from heliograph.runtime.files import sync_directory
+from tests.journal.support import (
+    FAST,
+    IDENTITY,
+    SLOW,
+    events,
+    files,
+    note,
+    numbers,
+    until,
+    writer,
+)
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def test_events_become_lines(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    journal = JsonLinesWriter(path)
-    journal(Event("one", 1.5))
-    journal(Event("two", 2.5, "abc", {"count": 3, "ok": True}))
+def test_events_can_be_read_while_more_are_written(tmp_path: Path) -> None:
+    journal = writer(tmp_path / "journal")
+    note(journal, 1, 2)
+    until(lambda: journal.written == 2)
+    assert numbers(tmp_path / "journal") == [1, 2]
+    note(journal, 3)
+    until(lambda: journal.written == 3)
     journal.close()
-    assert lines(path) == [
-        {"schema": SCHEMA_VERSION, "kind": "one", "at": 1.5, "notification": None, "detail": {}},
-        {
-            "schema": SCHEMA_VERSION,
-            "kind": "two",
-            "at": 2.5,
-            "notification": "abc",
-            "detail": {"count": 3, "ok": True},
-        },
-    ]
+    found = list(events(tmp_path / "journal"))
+    assert [event["count"] for event in found] == [1, 2, 3]
+    assert [event["seq"] for event in found] == [1, 2, 3]
+    assert len({event["event_id"] for event in found}) == 3
+    assert len({event["boot"] for event in found}) == 1
+    assert [event["mono"] for event in found] == sorted(event["mono"] for event in found)
+    for event in found:
+        assert list(violations(event)) == []
+    assert (journal.lost, journal.counts().lost) == (0, 0)
+
+
+def test_a_later_run_has_a_greater_number(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        journal = writer(tmp_path)
+        note(journal, number)
+        journal.close()
+    found = list(events(tmp_path))
+    assert [event["count"] for event in found] == [1, 2, 3]
+    boots = [event["boot"] for event in found]
+    assert boots == sorted(set(boots))
+
+
+def test_nothing_happens_while_there_is_nothing(tmp_path: Path) -> None:
+    journal = writer(tmp_path)
+    note(journal, 1)
+    until(lambda: journal.written == 1)
+    before = os.listdir(tmp_path / IDENTITY.router)
+    [thread] = [thread for thread in threading.enumerate() if thread is journal._thread]
+    until(lambda: not journal._wake.is_set())
+    assert journal.backlog == 0
+    assert os.listdir(tmp_path / IDENTITY.router) == before
+    assert thread.is_alive()
+    journal.close()
+    assert not thread.is_alive()
+
+
+def test_what_is_synced_survives_without_a_seal(tmp_path: Path) -> None:
+    """As if the process were killed: the writer is left alone, another takes over."""
+    journal = writer(tmp_path, SLOW)
+    note(journal, 1, 2, 3)
+    [log] = until_files(tmp_path, ".log")
+    until(lambda: journal._segment is not None and journal._segment.count_unsynced == 0)
+    until(lambda: journal._segment is not None and journal._segment.count == 3)
+    data = log.read_bytes()
+    journal.close()
+    for path in files(tmp_path, ""):
+        path.unlink()
+    log.write_bytes(data + b"half of a frame")
+    journal = writer(tmp_path)
+    note(journal, 4)
+    journal.close()
+    assert numbers(tmp_path) == [1, 2, 3, 4]
+    assert not files(tmp_path, ".log")
+
+
+def until_written(journal: JournalWriter, number: int) -> None:
+    until(lambda: journal.written == number or journal.is_failing)
+
+
+def until_files(directory: Path, suffix: str) -> list[Path]:
+    until(lambda: files(directory, suffix))
+    return files(directory, suffix)
+
+
+def test_segments_are_sealed_by_size(tmp_path: Path) -> None:
+    journal = writer(tmp_path, replace(SLOW, seal_bytes=1))
+    note(journal, 1)
+    until(lambda: journal.written == 1)
+    note(journal, 2)
+    until(lambda: journal.written == 2)
+    assert len(files(tmp_path, ".parquet")) == 2
+    journal.close()
+
+
+def test_many_events(tmp_path: Path) -> None:
+    journal = writer(tmp_path)
+    for first in range(0, 60_000, 1_000):
+        note(journal, *range(first, first + 1_000))
+        until(lambda: journal.backlog < 20_000)
+    journal.close(60)
+    assert numbers(tmp_path) == list(range(60_000))
     assert journal.lost == 0
 
 
-def test_a_journal_is_continued(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    for kind in ("one", "two"):
-        journal = JsonLinesWriter(path)
-        journal(Event(kind, 0))
-        journal.close()
-    assert [line["kind"] for line in lines(path)] == ["one", "two"]
+# What fails.
 
 
-def test_a_line_that_was_cut_spoils_only_itself(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    path.write_text('{"kind":"one"}\n{"kind":"tw')
-    journal = JsonLinesWriter(path)
-    journal(Event("three", 0))
+def test_too_many_are_counted_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "CAPACITY", 5)
+    (tmp_path / "journal").write_text("in the way")
+    journal = writer(tmp_path / "journal")
+    note(journal, 1)
+    until(lambda: journal.is_failing)
+    note(journal, *range(2, 9))
+    assert journal.backlog == 5
+    assert journal.counts().lost == 3
+    (tmp_path / "journal").unlink()
+    until(lambda: journal.written >= 6)
+    note(journal, 9)
     journal.close()
-    first, cut, third = path.read_text().splitlines()
-    assert json.loads(first)["kind"] == "one"
-    assert cut == '{"kind":"tw'
-    assert json.loads(third)["kind"] == "three"
-
-
-def test_order_from_many_threads(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    journal = JsonLinesWriter(path)
-
-    def write(thread: int) -> None:
-        for n in range(200):
-            journal(Event(f"{thread}", n))
-
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    journal.close()
-    found = lines(path)
-    for number in range(4):
-        times = [line["at"] for line in found if line["kind"] == str(number)]
-        assert times == list(range(200))
-
-
-def test_a_place_that_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    directory = tmp_path / "later"
-    journal = JsonLinesWriter(directory / "journal.jsonl")
-    for _ in range(3):
-        journal(Event("lost", 0))
-        while not journal._events.empty():
-            pass
-    wait_until_lost(journal, 3)
-    directory.mkdir()
-    journal(Event("kept", 0))
-    journal.close()
-    assert [line["kind"] for line in lines(directory / "journal.jsonl")] == ["kept"]
+    found = list(events(tmp_path / "journal"))
+    assert [(event["kind"], event["seq"]) for event in found] == [
+        *(("client_connected", seq) for seq in range(1, 6)),
+        ("journal_lost", 9),
+        ("client_connected", 10),
+    ]
+    [lost] = [event for event in found if event["kind"] == "journal_lost"]
+    assert (lost["count"], lost["reason"]) == (3, "overflow")
+    assert list(violations(lost)) == []
+    assert numbers(tmp_path / "journal") == [1, 2, 3, 4, 5, 9]
     assert journal.lost == 3
-    assert len(caplog.records) == 1  # said once
-    assert str(directory) not in caplog.text
 
 
-def wait_until_lost(journal: JsonLinesWriter, count: int) -> None:
-    condition = threading.Event()
-    for _ in range(1000):
-        if journal.lost >= count:
-            return
-        condition.wait(0.005)
-    raise AssertionError(journal.lost)
+def in_the_way(tmp_path: Path) -> Path:
+    (tmp_path / "journal").write_text("not a directory")
+    return tmp_path / "journal"
 
 
-def test_more_than_it_can_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CAPACITY", 5)
-    gate = threading.Event()
-    write = JsonLinesWriter._write
+def missing(tmp_path: Path) -> Path:
+    return tmp_path / "mount" / "journal"
 
-    def slow(self: JsonLinesWriter, batch: list[Event]) -> None:
-        gate.wait(10)
-        write(self, batch)
 
-    monkeypatch.setattr(JsonLinesWriter, "_write", slow)
-    journal = JsonLinesWriter(tmp_path / "journal.jsonl")
-    for n in range(50):
-        journal(Event("many", n))
-    gate.set()
+def unwritable(tmp_path: Path) -> Path:
+    return Path("/proc/journal")
+
+
+@pytest.mark.parametrize("place", [in_the_way, missing, unwritable])
+def test_the_router_goes_on_without(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, place: Any
+) -> None:
+    journal = writer(place(tmp_path))
+    note(journal, 1)
+    until(lambda: journal.is_failing)
+    note(journal, 2, 3)
     journal.close()
-    written = lines(tmp_path / "journal.jsonl")
-    assert journal.lost > 30
-    assert len(written) + journal.lost == 50
+    assert journal.lost == 3
+    told = [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
+    assert len(told) == 2
+    assert "cannot be written, and the router goes on without" in told[0]
+    assert told[1] == "3 events could not be journaled"
 
 
-def test_what_cannot_be_put_into_words(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "journal.jsonl"
-    journal = JsonLinesWriter(path)
-    journal(Event("bad", 0, detail={"value": b"bytes"}))  # type: ignore[dict-item]
-    wait_until_lost(journal, 1)
-    journal(Event("good", 0))
+def test_a_place_that_appears_later(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    journal = writer(tmp_path / "mount" / "journal")
+    note(journal, 1, 2)
+    until(lambda: journal.is_failing)
+    (tmp_path / "mount").mkdir()
+    note(journal, 3)
+    until(lambda: journal.written == 3)
     journal.close()
-    assert [line["kind"] for line in lines(path)] == ["good"]
-    assert "put into words" in caplog.text
+    assert numbers(tmp_path / "mount" / "journal") == [1, 2, 3]
+    assert "the journal is written again; 0 events of it are lost" in caplog.text
 
 
-def test_the_id_of_a_notification_says_nothing() -> None:
-    nonce = os.urandom(24)
-    assert notification_id(nonce) == notification_id(nonce)
-    assert len(notification_id(nonce)) == 32
-    assert notification_id(nonce) != notification_id(os.urandom(24))
-    assert nonce.hex() not in notification_id(nonce)
+def test_a_directory_that_is_removed(tmp_path: Path) -> None:
+    journal = writer(tmp_path / "journal", SLOW)
+    note(journal, 1, 2)
+    [log] = until_files(tmp_path / "journal", ".log")
+    until(lambda: journal._segment is not None and journal._segment.count == 2)
+    log.unlink()
+    log.parent.rmdir()
+    (tmp_path / "journal").rmdir()
+    note(journal, 3)
+    journal.close()
+    assert numbers(tmp_path / "journal") == [1, 2, 3]
+    assert journal.lost == 0
+
+
+FAILURES = ("append", "seal", "rename", "sync_directory")
+
+
+@pytest.mark.parametrize("failing", FAILURES)
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_a_disk_that_fails_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str, error: int
+) -> None:
+    """Nothing is lost, and nothing is there twice, whichever step failed."""
+    monkeypatch.setattr(writing, "RETRY_INTERVAL", 0.01)
+    broken = threading.Event()
+
+    def fails(function: Any) -> Any:
+        def wrapped(*arguments: Any, **named: Any) -> Any:
+            if broken.is_set():
+                raise OSError(error, os.strerror(error))
+            return function(*arguments, **named)
+
+        return wrapped
+
+    if failing == "append":
+        monkeypatch.setattr(Log, "append", fails(Log.append))
+    elif failing == "seal":
+        monkeypatch.setattr(SegmentWriter, "seal", fails(SegmentWriter.seal))
+    elif failing == "rename":
+        monkeypatch.setattr(Path, "replace", fails(Path.replace))
+    else:
+        monkeypatch.setattr(segments, "sync_directory", fails(sync_directory))
+    journal = writer(tmp_path)
+    note(journal, 1)
+    until(lambda: journal.written == 1)
+    for first in (2, 12, 22):
+        broken.set()
+        note(journal, *range(first, first + 5))
+        until(lambda: journal.is_failing)
+        note(journal, *range(first + 5, first + 10))
+        broken.clear()
+        until(lambda: not journal.is_failing)
+    journal.close()
+    assert numbers(tmp_path) == list(range(1, 32))
+    assert [event["seq"] for event in events(tmp_path)] == list(range(1, 32))
+    assert journal.lost == 0
+    assert not files(tmp_path, ".log")
+
+
+def test_the_oldest_make_room(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    journal = writer(tmp_path, replace(FAST, max_bytes=40_000))
+    for number in range(1, 21):
+        note(journal, number)
+        until_written(journal, number)
+    journal.close()
+    left = numbers(tmp_path)
+    assert left == list(range(21 - len(left), 21))
+    assert journal.counts().bytes <= 40_000
+    assert journal.counts().removed == 20 - len(left) > 0
+    assert journal.lost == 0
+    assert caplog.text.count("the oldest segments of the journal are removed") == 1
+
+
+def test_new_events_are_refused_when_it_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(writing, "RETRY_INTERVAL", 0.01)
+    journal = writer(tmp_path, replace(FAST, max_bytes=20_000, refuse_new=True))
+    sent = 0
+    while not journal.is_failing:
+        sent += 1
+        note(journal, sent)
+        until_written(journal, sent)
+    written = journal.written
+    note(journal, sent + 1)
+    assert "as much disk as [journal] max_megabytes allows" in caplog.text
+    files(tmp_path, ".parquet")[0].unlink()  # whoever reads it makes room
+    files(tmp_path, ".parquet")[0].unlink()
+    until(lambda: journal.written > written)
+    journal.close()
+    assert sent + 1 in numbers(tmp_path)
+    assert journal.lost == 0
+
+
+def test_an_event_that_makes_no_sense_costs_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    journal = writer(tmp_path)
+    note(journal, 1)
+    journal("client_connected", count="many")
+    journal("no_such_kind", count=1)
+    note(journal, 2)
+    journal.close()
+    assert numbers(tmp_path) == [1, 2]
+    found = [(event["kind"], event["seq"]) for event in events(tmp_path)]
+    assert found[:2] == [("client_connected", 1), ("client_connected", 4)]
+    assert journal.lost == 2
+    assert "could not be put into columns" in caplog.text
+
+
+def test_settings_have_defaults(tmp_path: Path) -> None:
+    journal = writing.JournalWriter(tmp_path, IDENTITY, "smp")
+    assert journal.settings == JournalSettings()
+    journal.close()
+
+
+# Its identity.
+
+
+def test_identity_is_made_once(tmp_path: Path) -> None:
+    made = journal_identity(tmp_path)
+    assert journal_identity(tmp_path) == made
+    assert len(made.key) == 32
+    assert (tmp_path / "journal.key").stat().st_mode & 0o777 == 0o600
+    assert made.key.hex() not in repr(made)
+    (tmp_path / "other").mkdir()
+    other = journal_identity(tmp_path / "other")
+    assert other.router != made.router
+    assert other.key != made.key
+
+
+@pytest.mark.parametrize("text", ["", "xyz", "ABCDEF0123456789", "0" * 15])
+def test_a_bad_identity(tmp_path: Path, text: str) -> None:
+    (tmp_path / "journal.id").write_text(text)
+    with pytest.raises(IdentityError, match=r"journal\.id: must be 16 hexadecimal digits"):
+        journal_identity(tmp_path)
+
+
+def test_an_identity_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "journal.id").mkdir()
+    with pytest.raises(IdentityError, match=r"journal\.id"):
+        journal_identity(tmp_path)

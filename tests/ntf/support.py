@@ -16,7 +16,6 @@ from heliograph.crypto.keys import KeyPair, dh, generate_key_pair
 from heliograph.crypto.p256 import P256Key
 from heliograph.db.database import migrate
 from heliograph.db.dialects import Transaction, open_dialect
-from heliograph.journal.events import Event
 from heliograph.ntf.backoff import Backoff
 from heliograph.ntf.outbox import OutboxSettings
 from heliograph.ntf.records import DebtKind
@@ -57,6 +56,7 @@ from heliograph.wire.tokens import (
 )
 from heliograph.wire.versions import VersionRange
 from tests.db.postgres import shared_postgres
+from tests.journal.recorder import Noted, Notes
 from tests.smp.support import AT_ONCE, Peer, Queue, World, create_notified, identity
 from tests.smp.support import until as until
 
@@ -105,13 +105,14 @@ def a_device(provider: PushProvider = AT) -> APNSDeviceToken:
 
 
 def a_new_token(device: DeviceToken | None = None, **changes: Any) -> NewToken:
-    client = generate_key_pair(Algorithm.X25519)
+    client, keys = generate_key_pair(Algorithm.X25519), generate_key_pair(Algorithm.X25519)
     values: dict[str, Any] = {
         "token_id": os.urandom(24),
         "device": device or a_device(),
         "auth_key": generate_key_pair(Algorithm.ED25519).public,
         "dh_key": client.public,
-        "keys": generate_key_pair(Algorithm.X25519),
+        "keys": keys,
+        "dh_secret": dh(client.public, keys.private),
         "code": os.urandom(32),
     }
     return NewToken(**{**values, **changes})
@@ -359,7 +360,7 @@ class NtfWorld:
         self.url = url
         self.directory = directory
         self.settings = settings
-        self.events: list[Event] = []
+        self.journal = Notes("ntf")
         self.limits = Limits()
         self.apns: Apns = beside.apns if beside else Apns(directory / "apns")
         own = SmpSide(f"sqlite:///{directory}/smp.db", AT_ONCE)
@@ -373,6 +374,11 @@ class NtfWorld:
         self._others: list[SmpSide] = []
         self._clients: list[Client] = []
 
+    @property
+    def events(self) -> list[Noted]:
+        self.journal.check()
+        return self.journal.events
+
     async def start(self) -> None:
         await self.apns.start()
         await self.smp.start()
@@ -384,7 +390,7 @@ class NtfWorld:
         apns = self.apns.new_provider()
         providers: dict[PushProvider, Provider] = dict.fromkeys(kinds, apns)
         providers |= {PushProvider.APNS_NULL: NullProvider()} | self.providers
-        self.router = await NtfRouter.start(self.url, providers, self.settings, self.events.append)
+        self.router = await NtfRouter.start(self.url, providers, self.settings, self.journal)
         self.listener = Listener(NTF, identity("NTF server CA"), self.router, limits=self.limits)
         self._port = await self.listener.start("127.0.0.1", self._port)
         host = decode_host("127.0.0.1")
@@ -397,6 +403,7 @@ class NtfWorld:
         self._clients.clear()
         await self.listener.close()
         await self.router.close()
+        self.journal.check()
 
     async def restart_ntf(self, *phones: Phone) -> None:
         await self.stop_ntf()

@@ -58,7 +58,7 @@ def test_a_notification_is_owed(tx: Transaction) -> None:
     token = an_active_token(tx)
     [queue] = subscribe(tx, token)
     incoming = nmsg(queue, 123.9)
-    [owed], unknown = receive(tx, incoming)
+    [owed], unknown, *_ = receive(tx, incoming)
     assert unknown == 0
     assert (owed.token_id, owed.kind, owed.seq) == (token.token_id, MESSAGE, 10)
     assert (owed.device, owed.dh_secret) == (token.device, token.dh_secret)
@@ -88,7 +88,7 @@ def test_the_six_newest_are_kept_oldest_first(tx: Transaction) -> None:
     queues = subscribe(tx, token, 9)
     for seq, queue in enumerate(queues):
         receive(tx, nmsg(queue), seq=seq + 10)
-    [owed], _ = receive(tx, nmsg(queues[0]), seq=50)
+    [owed], *_ = receive(tx, nmsg(queues[0]), seq=50)
     assert [item.notifier_id for item in owed.notices] == [*queues[4:9], queues[0]]
     [[kept]] = tx.query("SELECT COUNT(*) FROM last_notifications")
     assert kept == MAX_PUSH_MESSAGES
@@ -107,7 +107,8 @@ def test_what_is_for_nobody_is_counted(tx: Transaction) -> None:
     [queue] = subscribe(tx, token)
     stored = receive(tx, nmsg(b"nobody"), nmsg(queue), nmsg(b"nobody"))
     assert (len(stored.owed), stored.unknown) == (1, 2)
-    assert receive(tx, nmsg(queue), server=2) == ([], 1)
+    assert [item.fate.value for item in stored.fated] == ["unknown", "stored", "unknown"]
+    assert receive(tx, nmsg(queue), server=2)[:2] == ([], 1)
 
 
 @pytest.mark.parametrize("status", TokenStatus)
@@ -139,17 +140,17 @@ def test_what_came_before_the_code_is_owed_after_it(tx: Transaction) -> None:
 def test_what_is_accepted_is_no_longer_owed(tx: Transaction) -> None:
     token = an_active_token(tx)
     [queue] = subscribe(tx, token)
-    [owed], _ = receive(tx, nmsg(queue))
+    [owed], *_ = receive(tx, nmsg(queue))
     assert debts.settle(tx, [Paid(token.token_id, MESSAGE, owed.seq)]) == []
     assert not rows(tx)
-    [again], _ = receive(tx, nmsg(queue), seq=11)
+    [again], *_ = receive(tx, nmsg(queue), seq=11)
     assert (again.seq, again.attempts) == (11, 0)
 
 
 def test_what_came_while_its_push_was_under_way_is_owed(tx: Transaction) -> None:
     token = an_active_token(tx)
     [queue] = subscribe(tx, token)
-    [owed], _ = receive(tx, nmsg(queue))
+    [owed], *_ = receive(tx, nmsg(queue))
     receive(tx, nmsg(queue), seq=11, now=NOW + 5)
     debts.settle(tx, [Paid(token.token_id, MESSAGE, owed.seq)])
     assert rows(tx) == {token.token_id: (11, 0, NOW, NOW + 5 + TTL)}
@@ -159,16 +160,18 @@ def test_what_is_repeated_is_not_news(tx: Transaction) -> None:
     token = an_active_token(tx)
     first, second = subscribe(tx, token, 2)
     incoming = [nmsg(first), nmsg(second), nmsg(first)]
-    [owed], _ = receive(tx, *incoming)
-    assert receive(tx, *incoming, seq=20) == ([], 0)  # owed already
+    [owed], *_ = receive(tx, *incoming)
+    again = receive(tx, *incoming, seq=20)
+    assert again[:2] == ([], 0)  # owed already
+    assert {item.fate.value for item in again.fated} == {"repeated"}
     assert rows(tx)[token.token_id][0] == owed.seq
     debts.settle(tx, [Paid(token.token_id, MESSAGE, owed.seq)])
-    assert receive(tx, *incoming, seq=30) == ([], 0)
+    assert receive(tx, *incoming, seq=30)[:2] == ([], 0)
     assert not rows(tx)
     news = nmsg(second)
-    [again], _ = receive(tx, *incoming, news, seq=40)
-    assert [item.nonce for item in again.notices] == [incoming[2].nonce, news.nonce]
-    assert [item.seq for item in again.notices] == [12, 43]
+    [owed], *_ = receive(tx, *incoming, news, seq=40)
+    assert [item.nonce for item in owed.notices] == [incoming[2].nonce, news.nonce]
+    assert [item.seq for item in owed.notices] == [12, 43]
 
 
 def test_what_is_put_off_is_not_asked_sooner(tx: Transaction) -> None:
@@ -211,12 +214,13 @@ def test_debts_expire(tx: Transaction) -> None:
     token = an_active_token(tx)
     [queue] = subscribe(tx, token)
     receive(tx, nmsg(queue))
-    assert debts.expire(tx, NOW + TTL - 1) == 0
+    assert debts.expire(tx, NOW + TTL - 1) == []
     assert debts.due(tx, "apns_test", NOW + TTL, 9) == []
     assert debts.totals(tx) == (1, NOW)
-    assert debts.expire(tx, NOW + TTL) == 1
+    [expired] = debts.expire(tx, NOW + TTL)
+    assert (expired.token_id, expired.seq, expired.since) == (token.token_id, 10, NOW / 1000)
     assert debts.totals(tx) == (0, None)
-    [owed], _ = receive(tx, nmsg(queue), seq=20, now=NOW + TTL)
+    [owed], *_ = receive(tx, nmsg(queue), seq=20, now=NOW + TTL)
     assert owed.since == (NOW + TTL) / 1000
 
 
@@ -225,8 +229,8 @@ def test_a_newer_notification_postpones_expiry(tx: Transaction) -> None:
     [queue] = subscribe(tx, token)
     receive(tx, nmsg(queue))
     receive(tx, nmsg(queue), seq=11, now=NOW + 1000)
-    assert debts.expire(tx, NOW + TTL) == 0
-    assert debts.expire(tx, NOW + TTL + 1000) == 1
+    assert debts.expire(tx, NOW + TTL) == []
+    assert len(debts.expire(tx, NOW + TTL + 1000)) == 1
 
 
 def test_a_delivered_verification_confirms(tx: Transaction) -> None:

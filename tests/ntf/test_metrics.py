@@ -12,6 +12,7 @@ from heliograph.ntf.metrics import NtfCollector
 from heliograph.ntf.router import NtfSettings
 from heliograph.push.provider import RetryLater
 from heliograph.runtime.metrics import expose
+from heliograph.sim.script import Rule
 from heliograph.wire.tokens import PushProvider
 from tests.ntf.support import SETTINGS, NtfWorld, Recorder, a_device, a_world, until
 
@@ -101,14 +102,20 @@ async def test_own_servers_by_name(sqlite_url: str, tmp_path: Path) -> None:
         queue = await world.queue()
         await phone.subscribe(queue)
         await world.send(queue)
-        await until(lambda: world.router.stats.counters.ntf_received)
+        counters = world.router.stats.counters
+        await until(lambda: counters.ntf_delivered)
+        world.apns.play(Rule(status=503, reason="ServiceUnavailable", times=1))
+        await world.send(queue)
+        await until(lambda: counters.ntf_delivered == 2)
         found = numbers(collector)
+    assert found['simplex_ntf_notifications_received_own{server="127.0.0.1"}'] == 2
+    assert found['simplex_ntf_notifications_delivered_own{server="127.0.0.1"}'] == 2
+    assert found['simplex_ntf_notifications_failed_own{server="127.0.0.1"}'] == 1
     for name in (
         "simplex_ntf_smp_subscription_active_server_count_own",
         "simplex_ntf_smp_subscription_active_sub_count_own",
         "simplex_ntf_smp_subscribers_count_own",
         "simplex_ntf_smp_agent_clients_count_own",
-        "simplex_ntf_notifications_received_own",
     ):
         assert found[f'{name}{{server="127.0.0.1"}}'] == 1
     assert found["simplex_ntf_smp_subscribers_count_other"] == 0

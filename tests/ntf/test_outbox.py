@@ -15,7 +15,7 @@ from heliograph.ntf.records import DebtKind, Incoming, Owed, Token
 from heliograph.ntf.schema import MIGRATIONS
 from heliograph.ntf.subscriptions import NewSubscription
 from heliograph.push.provider import Accepted, Outcome, Refused, RetryLater, TokenInvalid
-from heliograph.wire.push import MessagePush, VerificationPush
+from heliograph.wire.push import CheckMessagesPush, MessagePush, VerificationPush
 from heliograph.wire.tokens import InvalidReason, PushProvider, TokenStatus
 from tests.ntf.support import FAST, Recorder, a_device, a_new_token, eventually, now_ms, until
 
@@ -33,7 +33,7 @@ class Shop:
         self.test, self.prod = Recorder(), Recorder()
         self.attempted: list[Owed] = []
         self.settled: list[tuple[Owed, Outcome]] = []
-        self.expired: list[int] = []
+        self.expired: list[debts.Expired] = []
         self.changed: list[Token] = []
         self.outbox = Outbox(
             database,
@@ -41,7 +41,7 @@ class Shop:
             OutboxEvents(
                 self.attempted.append,
                 lambda owed, outcome: self.settled.append((owed, outcome)),
-                self.expired.append,
+                self.expired.extend,
                 self.changed.extend,
             ),
             settings,
@@ -300,7 +300,8 @@ async def test_debts_expire(shop: Shop) -> None:
     shop.outbox.wake()
     await shop.until_paid()
     await until(lambda: shop.expired)
-    assert shop.expired == [1]
+    [expired] = shop.expired
+    assert (expired.token_id, expired.kind) == (token.token_id, DebtKind.MESSAGE)
     await asyncio.sleep(0.1)
     assert len(shop.test.deliveries) == count
 
@@ -495,3 +496,17 @@ async def test_debts_survive_a_restart(url: str) -> None:
     running.cancel()
     await shop.outbox.close()
     await database.close()
+
+
+async def test_only_a_call_to_look_replaces_an_earlier_one(shop: Shop) -> None:
+    token = await shop.token()
+    await shop.receive(token)
+    await shop.until_paid()
+    now = now_ms()
+    row = tokens.owed_row(token.token_id, DebtKind.CHECK, "apns_test", 9, now, now + TTL)
+    await shop.database.write(lambda tx: tx.execute(tokens.OWE, row))
+    shop.outbox.wake()
+    await shop.until_paid()
+    message, check = shop.test.deliveries
+    assert isinstance(check.push, CheckMessagesPush)
+    assert (message.collapse_id, check.collapse_id) == (None, "check")

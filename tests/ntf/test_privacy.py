@@ -5,10 +5,15 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
 from heliograph.db.errors import DatabaseError
+from heliograph.journal.identity import JournalIdentity
+from heliograph.journal.reader import read_events
+from heliograph.journal.schema import violations
+from heliograph.journal.writer import JournalWriter
 from heliograph.ntf import debts
 from heliograph.ntf.limits import ClientState
 from heliograph.ntf.records import Subscription, Token
@@ -24,6 +29,8 @@ from heliograph.wire.tokens import (
 )
 from tests.ntf.support import SETTINGS, NtfWorld, Phone, a_device, until
 from tests.smp.support import Queue
+
+KEY = bytes(range(100, 132))
 
 
 def forms(secret: bytes) -> Iterator[str]:
@@ -46,8 +53,25 @@ def secrets_of(phone: Phone, queues: list[Queue], *devices: APNSDeviceToken) -> 
     yield "127.0.0.1"
 
 
+def written(directory: Path, world: NtfWorld) -> str:
+    """What the real journals of both routers hold after the same events, in any form."""
+    for part, notes in (("ntf", world.journal), ("smp", world.smp.journal)):
+        journal = JournalWriter(directory, JournalIdentity(part * 8, KEY), part)
+        notes.replay(journal)
+        journal.close()
+        assert journal.lost == 0
+        assert journal.written == len(notes.events)
+    found = list(read_events(directory))
+    assert all(not list(violations(event)) for event in found)
+    raw = [path.read_bytes().decode("latin-1") for path in directory.rglob("*.*")]
+    return "\n".join([*map(str, found), *raw])
+
+
 async def test_nothing_is_told(
-    small_world: NtfWorld, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    small_world: NtfWorld,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     caplog.set_level(logging.DEBUG, "heliograph")
     world = small_world
@@ -107,25 +131,38 @@ async def test_nothing_is_told(
     kinds = {event.kind for event in world.events}
     assert kinds >= {
         "token_registered",
-        "verification_queued",
+        "token_verification_queued",
+        "token_periodic",
         "token_active",
         "token_replaced",
         "token_deleted",
         "token_invalid",
         "subscription_created",
+        "subscription_status",
         "nmsg_received",
+        "nmsg_stored",
+        "push_owed",
+        "push_attempted",
         "push_accepted",
-        "push_failed",
-        "smp_connected",
-        "smp_disconnected",
+        "push_rejected",
+        "push_retried",
+        "smp_up",
+        "smp_down",
+        "smp_subscribed",
         "smp_drift",
+        "commands_counted",
+        "client_connected",
+        "router_started",
+        "router_recovered",
+        "router_stopped",
     }
     formatter = logging.Formatter()
     told = {
         "logs": "\n".join(formatter.format(record) for record in ours),
         "journal": "\n".join(json.dumps(asdict(event)) for event in world.events),
     }
-    secrets = [*secrets_of(phone, queues, first_device), *forms(code)]
+    told["segments"] = written(tmp_path / "segments", world)
+    secrets = [*secrets_of(phone, queues, first_device), *forms(code), *forms(KEY)]
     for where, text in told.items():
         for secret in secrets:
             assert secret not in text, where

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from heliograph.db.errors import DatabaseError
-from heliograph.ntf import debts, router
+from heliograph.ntf import debts, inbox
 from heliograph.ntf.records import Incoming
 from heliograph.ntf.router import NtfRouter
 from heliograph.transport.handshake import ServiceRequest
@@ -63,10 +63,12 @@ async def test_notifications_wait_for_a_store_that_fails(
 async def test_messaging_routers_are_not_read_from_while_the_store_does_not_keep_up(
     small_world: NtfWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(router, "MAX_RECEIVING", 50)
+    monkeypatch.setattr(inbox, "FIRST_LIMIT", 50)
+    monkeypatch.setattr(inbox, "LET_GO_AFTER", 60.0)
     phone = await small_world.registered()
     queue = await small_world.queue()
     subscription = await phone.subscribe(queue)
+    [subscriber] = small_world.router.subscribers.values()
     stored = small_world.router.store.receive
     held = asyncio.Event()
 
@@ -77,15 +79,15 @@ async def test_messaging_routers_are_not_read_from_while_the_store_does_not_keep
     monkeypatch.setattr(small_world.router.store, "receive", slow)
     for _ in range(15):
         await small_world.sender.ask_many([queue.sending(b"x") for _ in range(8)])
-    await until(lambda: small_world.router._receiving > 50)
-    before = small_world.router._receiving
+    await until(lambda: subscriber.unstored > 50)
+    before = subscriber.unstored
     for _ in range(15):
         await small_world.sender.ask_many([queue.sending(b"x") for _ in range(8)])
         await asyncio.sleep(0.005)
     await asyncio.sleep(0.1)
-    assert small_world.router._receiving <= before + 128  # what had been read already
+    assert subscriber.unstored <= before + 128  # what had been read already
     held.set()
-    await until(lambda: small_world.router._receiving == 0)
+    await until(lambda: subscriber.unstored == 0)
     await phone.notified_of(queue)
     assert (await phone.schk(subscription)).state is SubscriptionState.ACTIVE
 
@@ -160,7 +162,8 @@ async def test_services_are_not_for_clients(small_world: NtfWorld) -> None:
 
 async def test_a_router_without_a_journal(sqlite_url: str) -> None:
     running = await NtfRouter.start(sqlite_url, {})
-    running._note("kind", b"", a_device())
+    running.chronicle.token("token_active", b"", a_device())
+    assert running.journal.backlog == 0
     await running.close()
 
 
@@ -209,13 +212,14 @@ async def test_a_store_that_stands_still_is_no_reason_to_call_anything_delivered
     monkeypatch.setattr(small_world.router.store, "receive", slow)
     first = subscriber.client
     sent = await small_world.send_and_receive(queue)
-    await until(lambda: subscriber.client not in (None, first))
+    await until(lambda: subscriber.client is not first)
     await asyncio.sleep(1.2)  # longer than it takes the messaging router to call it delivered
+    assert subscriber.client is None
     assert await small_world.smp.notifications() == 1
     assert "the store stands still" in caplog.text
     stuck.set()
     await until(lambda: phone.was_told(queue, sent))
-    await until(lambda: small_world.router._receiving == 0)
+    await until(lambda: subscriber.unstored == 0)
     assert len(small_world.apns.accepted(phone.device)) == 2  # the code, and one push
     await phone.until_state(phone.subscriptions[0], SubscriptionState.ACTIVE)
 
@@ -231,7 +235,7 @@ async def test_a_store_that_is_slow_but_moves_keeps_its_connections(
 
     async def slow(server_id: int, incoming: list[Incoming]) -> debts.Stored:
         async with turn:
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.05)
             return await stored(server_id, incoming)
 
     monkeypatch.setattr(small_world.router.store, "receive", slow)

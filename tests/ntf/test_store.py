@@ -33,7 +33,7 @@ async def register(kept: Store, *, verified: bool = True) -> Token:
     assert token is not None
     assert owed.kind is DebtKind.VERIFICATION
     if verified:
-        token, _ = await kept.verify(new.token_id, new.code)
+        token, *_ = await kept.verify(new.token_id, new.code)
         assert token is not None
     return token
 
@@ -54,7 +54,7 @@ def forget(kept: Store) -> None:
 async def test_what_is_written_is_what_is_cached(kept: Store) -> None:
     token = await register(kept, verified=False)
     assert await kept.token(token.token_id) == token
-    active, _ = await kept.verify(token.token_id, token.code)
+    active, *_ = await kept.verify(token.token_id, token.code)
     assert await kept.token(token.token_id) == active
     device, code = a_device(), os.urandom(32)
     replaced, [owed] = await kept.replace(token.token_id, device, code)
@@ -84,7 +84,7 @@ async def test_a_subscription_brings_its_token(kept: Store) -> None:
 
 async def test_refusals_change_nothing(kept: Store) -> None:
     token = await register(kept, verified=False)
-    assert await kept.verify(token.token_id, b"wrong") == (None, [])
+    assert await kept.verify(token.token_id, b"wrong") == (None, [], [])
     assert await kept.replace(b"nobody", a_device(), b"code") == (None, [])
     new = a_new_token(token.device, auth_key=token.auth_key)
     assert await kept.register(new) == (None, [])
@@ -173,7 +173,7 @@ async def test_numbers_go_on_after_a_restart(url: str) -> None:
 
     async def receive(kept: Store) -> int:
         incoming = [Incoming(queue, os.urandom(24), b"meta", 1.0) for _ in range(3)]
-        [owed], unknown = await kept.receive(1, incoming)
+        [owed], unknown, *_ = await kept.receive(1, incoming)
         assert unknown == 0
         return owed.seq
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 import pytest
 
 from heliograph.db.errors import DatabaseError
+from heliograph.ntf import inbox
 from heliograph.ntf.backoff import Backoff
+from heliograph.ntf.chronicle import Account
+from heliograph.ntf.connections import RECEIVE_BUFFER
 from heliograph.ntf.records import Incoming, QueueKey
 from heliograph.ntf.subscriber import (
     SmpSubscriber,
@@ -118,9 +122,11 @@ class Notebook:
 
     async def set_ended(
         self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
-    ) -> None:
+    ) -> list[bytes]:
         self._fail()
         self.ended += [(notifier_id, state) for notifier_id in notifier_ids]
+        ids = {queue.notifier_id: queue.subscription_id for queue in self.queues}
+        return [ids[notifier_id] for notifier_id in notifier_ids if notifier_id in ids]
 
     async def replace_state(
         self,
@@ -165,9 +171,16 @@ class Story:
         self.ups = self.downs = self.repairs = 0
         self.events = SubscriberEvents(self._receive, self._up, self._down, self._repair)
 
-    def _receive(self, server_id: int, incoming: list[Incoming]) -> None:
+        self.storing: asyncio.Future[None] | None = None
+        """Set, and done when what is received is durable."""
+
+    def _receive(self, server_id: int, incoming: list[Incoming]) -> "asyncio.Future[None]":
         self.received += incoming
         self.batches += 1
+        storing = self.storing or asyncio.get_running_loop().create_future()
+        if storing is not self.storing:
+            storing.set_result(None)
+        return storing
 
     def _up(self, server_id: int) -> None:
         self.ups += 1
@@ -175,7 +188,7 @@ class Story:
     def _down(self, server_id: int) -> None:
         self.downs += 1
 
-    def _repair(self, server_id: int) -> None:
+    def _repair(self, server_id: int, *accounts: Account | None) -> None:
         self.repairs += 1
 
 
@@ -411,27 +424,71 @@ async def test_a_refused_service_is_given_up_for_one_connection(desk: Desk) -> N
     await scene.end()
 
 
-async def test_a_held_subscriber_does_not_read(desk: Desk) -> None:
+def nmsg() -> list[Answer]:
+    return [Answer(b"", os.urandom(24), smp.NMSG(os.urandom(24), b"meta"))]
+
+
+async def test_no_more_is_read_than_the_store_takes(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox, "FIRST_LIMIT", 0)
     scene = await play(desk)
     await until(lambda: scene.book.statuses)
-    scene.subscriber.hold(True)
-    push = [Answer(b"", os.urandom(24), smp.NMSG(os.urandom(24), b"meta"))]
-    desk.connections[0].push(push)
-    await asyncio.sleep(0.1)
-    assert not scene.story.received
-    scene.subscriber.hold(False)
+    storing = scene.story.storing = asyncio.get_running_loop().create_future()
+    desk.connections[0].push(nmsg())
     await until(lambda: scene.story.received)
+    desk.connections[0].push(nmsg())
+    await asyncio.sleep(0.1)
+    assert len(scene.story.received) == 1
+    scene.story.storing = None
+    storing.set_result(None)
+    await until(lambda: len(scene.story.received) == 2)
+    assert len(desk.connections) == 1
     await scene.end()
 
 
-async def test_a_connection_made_while_held_does_not_read_either(desk: Desk) -> None:
+async def test_a_store_that_stands_still_has_the_connection_cut_until_it_works(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(inbox, "LET_GO_AFTER", 0.05)
     scene = await play(desk)
-    scene.subscriber.hold(True)
-    await until(lambda: desk.connections)
-    await asyncio.sleep(0.05)
-    assert not scene.book.statuses
-    scene.subscriber.hold(False)
     await until(lambda: scene.book.states() == {ACTIVE})
+    storing = scene.story.storing = asyncio.get_running_loop().create_future()
+    first = desk.connections[0]
+    first.push(nmsg())
+    await until(lambda: first.is_closing)
+    assert not first.left_in_order
+    assert "the store stands still" in caplog.text
+    await asyncio.sleep(0.3)  # much longer than it waits before it connects again
+    assert len(desk.connections) == 1
+    scene.story.storing = None
+    storing.set_result(None)
+    await until(lambda: scene.book.states() == {ACTIVE})
+    assert len(desk.connections) == 2
+    await scene.end()
+
+
+async def test_little_waits_in_the_systems_buffer(desk: Desk) -> None:
+    scene = await play(desk)
+    await until(lambda: scene.book.statuses)
+    client = scene.subscriber.client
+    assert client is not None
+    transport = client._connection._transport
+    assert transport is not None
+    sock = transport.get_extra_info("socket")
+    size = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+    assert size <= 2 * RECEIVE_BUFFER  # the system doubles it, for its own accounts
+    await scene.end()
+
+
+async def test_it_never_says_that_it_took_all(desk: Desk) -> None:
+    """What crosses a farewell on its way would be taken for delivered."""
+    scene = await play(desk)
+    await until(lambda: scene.book.statuses)
+    [connection] = desk.connections
+    scene.running.cancel()
+    await until(lambda: connection.is_closing)
+    assert not connection.left_in_order
     await scene.end()
 
 

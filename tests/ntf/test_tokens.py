@@ -214,3 +214,18 @@ def test_wake_ups_are_due_at_once_and_then_when_they_would_be(tx: Transaction) -
     tokens.request_cron(tx, token.token_id, 0, NOW + 5)
     assert due_at() == (0, None)
     tokens.request_cron(tx, b"nobody", 30, NOW)
+
+
+def test_registrations_made_together_are_as_those_made_one_after_another(tx: Transaction) -> None:
+    known, fresh = a_new_token(), a_new_token()
+    before = register(tx, known)
+    repeated = replace(fresh, token_id=os.urandom(24), code=os.urandom(32))
+    stranger = replace(known, dh_key=generate_key_pair(Algorithm.X25519).public)
+    asked = [(known, 5), (fresh, 6), (repeated, 7), (stranger, 8)]
+    again, made, same, refused = tokens.register_many(tx, asked, NOW, NOW + TTL)
+    assert again == before
+    assert made is not None
+    assert made == same == tokens.find(tx, fresh.token_id)
+    assert refused is None
+    for token, seq in ((before, 5), (made, 7)):
+        assert debt(tx, token, DebtKind.VERIFICATION) == ("apns_test", seq, 0, NOW, NOW + TTL)

@@ -4,7 +4,9 @@ from pathlib import Path
 
 from heliograph.db.dialects import Transaction, open_dialect
 from heliograph.journal.events import notification_id
-from heliograph.ntf.trace import Trace, describe, read_journal, trace
+from heliograph.journal.identity import journal_identity
+from heliograph.journal.writer import JournalWriter
+from heliograph.ntf.trace import Trace, describe, hashed_token, read_journal, trace
 from heliograph.push.provider import RetryLater
 from heliograph.wire.addresses import encode_address
 from heliograph.wire.primitives import b64encode
@@ -92,24 +94,19 @@ async def test_with_the_journal(small_world: NtfWorld, tmp_path: Path) -> None:
     await small_world.send(queue)
     [message] = await phone.notified()
     await small_world.until_paid()
-    journal = tmp_path / "journal.jsonl"
-    journal.write_text(
-        "".join(f"{json.dumps(asdict(event))}\n" for event in small_world.events)
-        + json.dumps({"kind": "nmsg_received", "at": 1, "notification": "another's"})
-        + '\n{"kind": "cut sh'
-    )
+    journal = tmp_path / "journal"
+    writer = JournalWriter(journal, journal_identity(tmp_path), "ntf")
+    small_world.journal.replay(writer)
+    writer("nmsg_received", notification=b"another's", own_server=False)
+    writer.close()
     found = traced(small_world.url, phone.token_id)
     assert found is not None
-    found = read_journal(found, journal)
+    found = read_journal(found, journal, hashed_token(tmp_path, phone.token_id))
     kinds = [event["kind"] for event in found.events]
-    assert kinds[0] == "nmsg_received"
-    assert "push_accepted" in kinds
-    assert {event["notification"] for event in found.events} == {notification_id(message.nonce)}
+    assert kinds[0] == "token_registered"
+    assert kinds[-1] == "push_accepted"
+    assert {"nmsg_received", "nmsg_stored", "push_owed", "push_attempted"} < {*kinds}
+    expected = notification_id(message.nonce)
+    assert {item for event in found.events if (item := event.get("notification"))} == {expected}
+    assert found.events[-1]["notifications"] == [expected]
     assert "journal         " in "\n".join(describe(found, 0))
-
-
-def test_errors_are_told() -> None:
-    found = Trace("ACTIVE", "apns_prod", 0, 20, 60, {"ERR": 2}, {"oh\nno": 2}, [], [])
-    lines = list(describe(found, 0))
-    assert "                2 with the error: oh no" in lines
-    assert "periodic        every 20 minutes, next 1970-01-01 00:01:00 UTC (in 1 min)" in lines

@@ -51,3 +51,20 @@ def test_journal() -> None:
     assert Journal().path_in(Path("/srv")) is None
     assert Journal("j").path_in(Path("/srv")) == Path("/srv/j")
     assert Journal("/j").path_in(Path("/srv")) == Path("/j")
+
+
+def test_journal_urls() -> None:
+    here = Path("/srv")
+    for url in (
+        "file:///j/with%20space",
+        "file:/j/with%20space",
+        "file://localhost/j/with%20space",
+    ):
+        journal = Journal(url)
+        assert journal.path_in(here) == Path("/j/with space")
+        assert list(journal.check()) == []
+    assert list(Journal("journal").check()) == []
+    for url in ("s3a://bucket/journal", "hdfs://host/journal", "file://host/journal", "file:j"):
+        [(key, problem)] = Journal(url).check()
+        assert key == "path"
+        assert "must be" in problem

@@ -15,7 +15,6 @@ from heliograph.crypto.authorization import authorize
 from heliograph.crypto.boxes import open_box_padded
 from heliograph.crypto.certificates import create_authority, issue_leaf
 from heliograph.crypto.keys import KeyPair, dh, generate_key_pair, sign
-from heliograph.journal.events import Event
 from heliograph.smp.router import SmpRouter, SmpSettings
 from heliograph.transport.client import Client, ClientConfig, ClientRequest
 from heliograph.transport.errors import Disconnected, RequestRefused
@@ -39,6 +38,7 @@ from heliograph.wire.push import NMsgMeta, decode_nmsg_meta
 from heliograph.wire.transmissions import authorized_bytes, encode_transmission
 from heliograph.wire.versions import VersionRange
 from tests.db.postgres import shared_postgres
+from tests.journal.recorder import Notes
 
 NOW = time.time()
 VERSION = 19
@@ -87,14 +87,14 @@ class World:
         self.url = url
         self.settings = settings
         self.limits = Limits()
-        self.events: list[Event] = []
+        self.journal = Notes("smp")
         self.peers: list[Peer] = []
         self.router: SmpRouter
         self.listener: Listener
         self.address: ServerAddress
 
     async def start(self) -> None:
-        self.router = await SmpRouter.start(self.url, self.settings, self.events.append)
+        self.router = await SmpRouter.start(self.url, self.settings, self.journal)
         self.listener = Listener(
             SMP, identity(), self.router, limits=self.limits, request_client_certificate=True
         )
@@ -108,6 +108,7 @@ class World:
         self.peers.clear()
         await self.listener.close()
         await self.router.close()
+        self.journal.check()
 
     async def restart(self) -> None:
         """With nobody connected."""

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from heliograph.smp import delivery
+from heliograph.transport.connection import BlockConnection
 from heliograph.wire import smp
 from tests.smp.support import (
     AT_ONCE,
@@ -334,6 +335,22 @@ class TestWhatASubscriberMayHaveLost:
         await send(alice, [queue], 1)
         await until(lambda: other.pushes)
         assert len(times(other, queue)) == 1
+
+    @pytest.mark.parametrize("settings", [AT_ONCE])
+    async def test_the_moment_begins_when_it_arrives(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Not when it was sent: a slow reader may get it much later."""
+        arrived = False
+        monkeypatch.setattr(BlockConnection, "has_arrived", property(lambda _: arrived))
+        monkeypatch.setattr(delivery, "CONFIRM_AFTER", 0.2)
+        await self._notified(world)
+        [client] = world.router._delivery._unconfirmed
+        await asyncio.sleep(0.3)
+        arrived = True
+        world.router._delivery.confirm()
+        assert client.unconfirmed
+        await until(lambda: not client.unconfirmed)
 
     @pytest.mark.parametrize("settings", [AT_ONCE])
     async def test_after_a_moment(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,6 +75,33 @@ async def test_a_message_that_cannot_be_stored(disk: Disk, small_world: World) -
     assert small_world.router.counters.store_failures >= 1
 
 
+async def test_it_is_known_whether_the_store_fails(
+    disk: Disk, small_world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Said once, and not for every command; a write that succeeds ends it, a read does not."""
+    alice, store = await small_world.connect(), small_world.router.store
+    queue = await create(alice, subscribe=False)
+    await store.check()
+    assert not store.is_failing
+    disk.is_full = True
+    for _ in range(3):
+        assert await queue.send(alice, b"lost") == FAILED
+    assert store.is_failing
+    assert caplog.text.count("the store failed") == 1
+    with pytest.raises(DatabaseError):
+        await store.check()
+    assert await queue.sub(alice) == smp.SOK()
+    assert store.is_failing
+    disk.is_full = False
+    await store.check()
+    assert not store.is_failing
+    disk.is_full = True
+    assert await queue.send(alice, b"lost") == FAILED
+    disk.is_full = False
+    assert await queue.send(alice, b"kept") == OK
+    assert not store.is_failing
+
+
 async def test_everything_decided_on_top_is_void(disk: Disk, small_world: World) -> None:
     """Also what was decided while the failing batch was under way."""
     alice, bob = await small_world.connect(), await small_world.connect()

@@ -59,9 +59,10 @@ async def test_the_recipients_secret_decrypts_a_notification(world: World) -> No
     assert meta.msg_id == message.msg_id
     assert meta.timestamp == queue.decrypt(message).timestamp
     assert len(nmsg.meta) == 144
-    await until(lambda: world.events)
-    [event] = world.events
-    assert event.notification == notification_id(nmsg.nonce)
+    await until(lambda: world.journal.of("notification_delivered"))
+    for kind in ("notification_stored", "notification_delivered"):
+        [event] = world.journal.of(kind)
+        assert event.notification == notification_id(nmsg.nonce)
 
 
 async def test_only_messages_with_the_flag_notify(world: World) -> None:

@@ -1,6 +1,7 @@
 """The router while its PostgreSQL is restarted, killed, or lost at the worst time."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from heliograph.db.dialects import PostgresDialect
 from heliograph.db.errors import DatabaseLost
 from heliograph.wire import smp
+from heliograph.wire.errors import STORE
 from tests.db.postgres import shared_postgres
 from tests.smp.support import OK, Peer, Queue, World, a_world, create_notified, until
 
@@ -57,6 +59,28 @@ async def test_killed_under_load(world: World) -> None:
     for queue in queues:
         assert await queue.receive_all(alice) == [b"%d" % n for n in range(60)]
     assert await world.notifications() == 180
+
+
+async def test_a_stop_does_not_wait_long_for_a_store_that_is_lost() -> None:
+    """What was not answered OK may be gone; what was is there afterwards."""
+    server, url = shared_postgres(), shared_postgres().new_url()
+    async with a_world(url) as world:
+        alice = await world.connect()
+        queue = await create_notified(alice)
+        assert await queue.send(alice, b"kept") == OK
+        await asyncio.to_thread(server.kill)
+        try:
+            sending = asyncio.create_task(queue.send(alice, b"lost"))
+            await asyncio.sleep(0.2)
+            assert not sending.done()
+            begin = time.monotonic()
+            await world.router.close()
+            assert time.monotonic() - begin < 15  # the store alone would try for 30 s
+            assert await sending == smp.ERR(STORE("the router's store failed"))
+        finally:
+            await asyncio.to_thread(server.start)
+        await world.restart()
+        assert await queue.receive_all(await world.connect()) == [b"kept"]
 
 
 @pytest.mark.parametrize("is_committed", [True, False])

@@ -1,14 +1,20 @@
 """What can keep a router from starting; the rest is in tests/cli/test_smp.py, with processes."""
 
+import logging
+import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
+import aiohttp
 import pytest
 
-from heliograph.db.errors import DatabaseLost, DatabaseNewer
+from heliograph.db.dialects import SqliteDialect
+from heliograph.db.errors import DatabaseError, DatabaseLost, DatabaseNewer
 from heliograph.runtime.errors import IdentityError, StartError
 from heliograph.runtime.identity import create_identity
+from heliograph.runtime.sections import Metrics
 from heliograph.smp.config import SmpConfig, SmpListen
 from heliograph.smp.router import SmpRouter
 from heliograph.smp.service import serve
@@ -54,3 +60,45 @@ async def test_store_failures(
     with pytest.raises(StartError, match=words):
         async with serve(CONFIG, tmp_path):
             pass
+
+
+async def test_a_second_router_on_the_same_store(tmp_path: Path) -> None:
+    create_identity(tmp_path, "SMP server CA", "localhost", time.time())
+    async with serve(CONFIG, tmp_path):
+        with pytest.raises(StartError, match="another router uses this database"):
+            async with serve(CONFIG, tmp_path):
+                pass
+    async with serve(CONFIG, tmp_path):
+        pass
+
+
+async def test_ready_while_something_can_be_made_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A disk that is full can still be read: only a write shows it."""
+    caplog.set_level(logging.INFO)
+    is_full = False
+    commit = SqliteDialect.commit
+
+    def failing_commit(dialect: SqliteDialect) -> None:
+        if is_full:
+            raise DatabaseError("database or disk is full")
+        commit(dialect)
+
+    monkeypatch.setattr(SqliteDialect, "commit", failing_commit)
+    create_identity(tmp_path, "SMP server CA", "localhost", time.time())
+    config = replace(CONFIG, metrics=Metrics(port=0))
+    async with serve(config, tmp_path), aiohttp.ClientSession() as session:
+        [base] = re.findall(r"metrics at (http://\S+)/metrics", caplog.text)
+
+        async def ready() -> tuple[int, str]:
+            async with session.get(f"{base}/readyz") as response:
+                return response.status, await response.text()
+
+        assert await ready() == (200, "ok\n")
+        is_full = True
+        status, text = await ready()
+        assert status == 503
+        assert "the store fails: database or disk is full" in text
+        is_full = False
+        assert await ready() == (200, "ok\n")

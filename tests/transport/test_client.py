@@ -951,7 +951,8 @@ def test_router_that_reads_late(run: Run) -> None:
             server.client() as client,
         ):
             many = asyncio.create_task(client.request_many(requests))
-            await until(lambda: not client._connection.is_writable)
+            await until(lambda: len(client._pending) == 800)
+            assert not client._connection.is_writable
             late = asyncio.create_task(client.request(PING()))
             while not late.done():
                 router.answer_all()

@@ -9,6 +9,7 @@ from typing import Any
 
 from heliograph.cli import ntf_store
 from heliograph.cli.actions import add_action, add_address, add_rotation
+from heliograph.journal.identity import journal_identity
 from heliograph.ntf.config import INTRODUCTION, PREFIX, NetworkOptions, NtfConfig, NtfListen
 from heliograph.ntf.ini import IniError, translate
 from heliograph.runtime import logs, process
@@ -134,6 +135,7 @@ def run_init(options: argparse.Namespace) -> int:
         raise StartError(f"{file} exists already: choose another directory, or move it away")
     config = NtfConfig(listen=listen, network=NetworkOptions(allow_private=listen.is_private))
     identity = create_identity(directory, AUTHORITY_NAME, listen.host, time.time())
+    journal_identity(directory)
     create_vapid_key(directory)
     write_file(file, render(config, INTRODUCTION, live=LIVE).encode(), 0o600)
     address = _address(config, identity.fingerprint)

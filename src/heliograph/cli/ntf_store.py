@@ -130,7 +130,7 @@ def run_import(options: argparse.Namespace, config: NtfConfig) -> int:
 
 
 def run_trace(options: argparse.Namespace, config: NtfConfig) -> int:
-    from heliograph.ntf.trace import describe, read_journal, trace
+    from heliograph.ntf.trace import describe, hashed_token, read_journal, trace
 
     try:
         token_id = b64decode(options.token_id)
@@ -145,7 +145,7 @@ def run_trace(options: argparse.Namespace, config: NtfConfig) -> int:
         if journal is None:
             raise StartError("--journal: there is none: see [journal] path")
         with _files():
-            found = read_journal(found, journal)
+            found = read_journal(found, journal, hashed_token(options.dir, token_id))
     if options.json:
         print(json.dumps(asdict(found), indent=2))
     else:

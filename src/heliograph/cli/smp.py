@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from heliograph.cli.actions import add_action, add_address, add_backup, add_rotation
+from heliograph.journal.identity import journal_identity
 from heliograph.runtime import logs, process
 from heliograph.runtime.config import FILE_NAME, load
 from heliograph.runtime.config_text import changed, render
@@ -108,6 +109,7 @@ def run_init(options: argparse.Namespace) -> int:
         raise StartError(f"{file} exists already: choose another directory, or move it away")
     config = SmpConfig(listen=listen)
     identity = create_identity(directory, AUTHORITY_NAME, listen.host, time.time())
+    journal_identity(directory)
     text = render(config, INTRODUCTION, live=("listen.host", "listen.port"))
     write_file(file, text.encode(), 0o600)
     address = _address(config, identity.fingerprint)

@@ -96,8 +96,9 @@ def hsalsa20_portable(key: bytes) -> bytes:
     return b"".join(x[i].to_bytes(4, "little") for i in (0, 5, 10, 15, 6, 7, 8, 9))
 
 
-# PyNaCl has no binding for it, but the library it ships exports it.
-_native = getattr(ctypes.CDLL(_sodium.__file__), "crypto_core_hsalsa20", None)
+# PyNaCl has no binding for it, but the library it ships exports it. It is too short for letting go
+# of the interpreter to pay off.
+_native = getattr(ctypes.PyDLL(_sodium.__file__), "crypto_core_hsalsa20", None)
 
 
 def hsalsa20(key: bytes) -> bytes:

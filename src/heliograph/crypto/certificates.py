@@ -32,6 +32,7 @@ __all__ = [
     "certificates_to_pem",
     "create_authority",
     "credentials_from_pem",
+    "expires_at",
     "fingerprint",
     "identity_of",
     "issue_leaf",
@@ -104,6 +105,11 @@ class Identity:
 def fingerprint(certificate: bytes) -> bytes:
     """Return what an address pins: the SHA-256 of a DER certificate."""
     return hashlib.sha256(certificate).digest()
+
+
+def expires_at(certificate: bytes) -> float:
+    """Until when a DER certificate is valid, in Unix seconds."""
+    return _load_certificate(certificate).not_valid_after_utc.timestamp()
 
 
 def create_authority(

@@ -3,10 +3,8 @@
 from hashlib import sha512
 from typing import NamedTuple
 
-from heliograph.crypto.boxes import KEY_SIZE, NONCE_SIZE, TAG_SIZE, box, open_box
-from heliograph.crypto.errors import CryptoError
-from heliograph.wire.errors import WireError
-from heliograph.wire.primitives import pad, unpad
+from heliograph.crypto.boxes import KEY_SIZE, NONCE_SIZE, TAG_SIZE, box, open_box_padded
+from heliograph.wire.primitives import pad
 
 _HASH_SIZE = 64
 _HASH_BLOCK = 128
@@ -25,7 +23,7 @@ def hkdf(salt: bytes, ikm: bytes, info: bytes, length: int) -> bytes:
 
 
 def _hmac(key: bytes, message: bytes) -> bytes:
-    # A third of what hmac.digest costs, and every encrypted block needs three of them.
+    # A third of what hmac.digest costs.
     padded = (key if len(key) <= _HASH_BLOCK else sha512(key).digest()).ljust(_HASH_BLOCK, b"\0")
     inner = sha512(padded.translate(_INNER) + message).digest()
     return sha512(padded.translate(_OUTER) + inner).digest()
@@ -46,9 +44,26 @@ def chain_init(session_id: bytes, secret: bytes) -> tuple[bytes, bytes]:
     return okm[:KEY_SIZE], okm[KEY_SIZE:]
 
 
+_INNER_OF_NO_SALT = sha512(bytes(_HASH_BLOCK).translate(_INNER))
+_OUTER_OF_NO_SALT = sha512(bytes(_HASH_BLOCK).translate(_OUTER))
+_STEP_INFO = b"SimpleXSbChain"
+_HALF_BLOCK = bytes(_HASH_BLOCK - _HASH_SIZE)
+_INNER_HALF = _HALF_BLOCK.translate(_INNER)
+_OUTER_HALF = _HALF_BLOCK.translate(_OUTER)
+
+
 def chain_step(chain: bytes) -> ChainStep:
-    okm = hkdf(b"", chain, b"SimpleXSbChain", 2 * KEY_SIZE + NONCE_SIZE)
-    return ChainStep(okm[:KEY_SIZE], okm[KEY_SIZE : 2 * KEY_SIZE], okm[2 * KEY_SIZE :])
+    """`hkdf` without a salt, in half its time: every block takes a step."""
+    inner = _INNER_OF_NO_SALT.copy()
+    inner.update(chain)
+    outer = _OUTER_OF_NO_SALT.copy()
+    outer.update(inner.digest())
+    prk = outer.digest()
+    inner_key = prk.translate(_INNER) + _INNER_HALF
+    outer_key = prk.translate(_OUTER) + _OUTER_HALF
+    keys = sha512(outer_key + sha512(inner_key + _STEP_INFO + b"\1").digest()).digest()
+    last = sha512(outer_key + sha512(inner_key + keys + _STEP_INFO + b"\2").digest()).digest()
+    return ChainStep(keys[:KEY_SIZE], keys[KEY_SIZE:], last[:NONCE_SIZE])
 
 
 class BlockCipher:
@@ -76,7 +91,4 @@ class BlockCipher:
 
     def decrypt(self, block: bytes) -> bytes:
         self._receive, key, nonce = chain_step(self._receive)
-        try:
-            return unpad(open_box(key, nonce, block))
-        except WireError:
-            raise CryptoError("the padding of a block is malformed") from None
+        return open_box_padded(key, nonce, block)

@@ -7,7 +7,9 @@ again alone, so a function must be safe to run twice and must do nothing but use
 
 import asyncio
 import logging
+import math
 import queue
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from heliograph.db.dialects import Dialect, Transaction, open_dialect
-from heliograph.db.errors import DatabaseError, DatabaseLost, DatabaseNewer
+from heliograph.db.errors import DatabaseError, DatabaseLost, DatabaseNewer, DatabaseOwned
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +27,9 @@ T = TypeVar("T")
 
 MAX_GROUP = 1000
 RETRY_DELAYS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+HURRIED_DELAY = 0.2
+CLOSE_TIMEOUT = 3.0
+"""So long a lost database may keep a process from stopping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +51,33 @@ class _Job:
 class Database:
     """An open database with its schema in place. Make one by `Database.open`."""
 
-    def __init__(self, url: str, retry_for: float = 30.0) -> None:
+    def __init__(self, url: str, retry_for: float = 30.0, *, exclusive: bool = False) -> None:
         self._url = url
+        self._patience = _Patience(retry_for)
+        owner = f"heliograph {secrets.token_hex(16)}" if exclusive else None
         loop = asyncio.get_running_loop()
-        self._writer = _Worker(url, loop, retry_for=retry_for, writes=True)
-        self._reader = _Worker(url, loop, retry_for=retry_for, writes=False)
+        self._writer = _Worker(url, loop, self._patience, writes=True, owner=owner)
+        self._reader = _Worker(url, loop, self._patience, writes=False)
 
     @classmethod
     async def open(
-        cls, url: str, migrations: Sequence[Migration], *, retry_for: float = 30.0
+        cls,
+        url: str,
+        migrations: Sequence[Migration],
+        *,
+        retry_for: float = 30.0,
+        exclusive: bool = False,
     ) -> "Database":
-        await asyncio.to_thread(_migrate_persistently, url, migrations, retry_for)
-        database = cls(url, retry_for)
-        await database.write(lambda tx: None)
+        """An `exclusive` one has no other of its kind: `DatabaseOwned` if there is one."""
+        database = cls(url, retry_for, exclusive=exclusive)
+        try:
+            await database.write(lambda tx: None)  # before the schema changes under another's feet
+            await asyncio.to_thread(
+                _persistently, lambda: migrate(url, migrations), _nothing, database._patience
+            )
+        except BaseException:
+            await database.close()
+            raise
         return database
 
     def write(self, function: Callable[[Transaction], T]) -> "asyncio.Future[T]":
@@ -73,21 +92,59 @@ class Database:
         """A consistent copy, while running. A connection of its own: reads need not wait for it."""
         await asyncio.to_thread(_back_up, self._url, target)
 
+    def hurry(self, seconds: float = CLOSE_TIMEOUT) -> None:
+        """From now on, wait no longer than this for a database that is lost."""
+        self._patience.hurry(seconds)
+
     async def close(self) -> None:
-        """Finish what was submitted, then close."""
+        """Finish what was submitted, then close; it fails if the database does not come back."""
+        self.hurry()
         await asyncio.to_thread(self._writer.stop)
         await asyncio.to_thread(self._reader.stop)
+
+
+class _Patience:
+    """How long to wait for a database that is lost."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._end = math.inf
+        self._hurried = threading.Event()
+
+    def hurry(self, seconds: float) -> None:
+        self._end = min(self._end, time.monotonic() + seconds)
+        self._hurried.set()
+
+    def allows(self, delay: float, deadline: float) -> bool:
+        """Whether there is time for another attempt."""
+        return time.monotonic() + self._shortened(delay) <= min(deadline, self._end)
+
+    def wait(self, delay: float) -> None:
+        if self._hurried.is_set():
+            time.sleep(self._shortened(delay))
+        else:
+            self._hurried.wait(delay)
+
+    def _shortened(self, delay: float) -> float:
+        return min(delay, HURRIED_DELAY) if self._hurried.is_set() else delay
 
 
 class _Worker:
     """One thread with one connection."""
 
     def __init__(
-        self, url: str, loop: asyncio.AbstractEventLoop, *, retry_for: float, writes: bool
+        self,
+        url: str,
+        loop: asyncio.AbstractEventLoop,
+        patience: _Patience,
+        *,
+        writes: bool,
+        owner: str | None = None,
     ) -> None:
         self._url = url
         self._loop = loop
-        self._retry_for = retry_for
+        self._patience = patience
+        self._owner = owner
         self._writes = writes
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._dialect: Dialect | None = None
@@ -128,7 +185,7 @@ class _Worker:
         """All in one transaction; if any fails, each in its own."""
         try:
             self._attempt(group)
-        except DatabaseLost as exc:
+        except (DatabaseLost, DatabaseOwned) as exc:
             for job in group:
                 job.error = exc
         except Exception as exc:
@@ -139,7 +196,7 @@ class _Worker:
                 self._run_group([job])
 
     def _attempt(self, group: list[_Job]) -> None:
-        _persistently(lambda: self._transact(group), self._disconnect, self._retry_for)
+        _persistently(lambda: self._transact(group), self._disconnect, self._patience)
 
     def _transact(self, group: list[_Job]) -> None:
         dialect = self._connected()
@@ -164,7 +221,16 @@ class _Worker:
     def _connected(self) -> Dialect:
         if self._dialect is None:
             self._dialect = open_dialect(self._url, read_only=not self._writes)
+            if self._owner is not None:
+                self._own(self._dialect, self._owner)
         return self._dialect
+
+    def _own(self, dialect: Dialect, owner: str) -> None:
+        try:
+            dialect.own(owner)
+        except BaseException:
+            self._disconnect()
+            raise
 
     def _disconnect(self) -> None:
         dialect, self._dialect = self._dialect, None
@@ -176,20 +242,20 @@ class _Worker:
 
 
 def _persistently(
-    action: Callable[[], None], after_loss: Callable[[], None], retry_for: float
+    action: Callable[[], None], after_loss: Callable[[], None], patience: _Patience
 ) -> None:
     """Do something, again and again for a time if the database is lost."""
-    deadline = time.monotonic() + retry_for
+    deadline = time.monotonic() + patience.seconds
     for delay in chain(RETRY_DELAYS, repeat(RETRY_DELAYS[-1])):
         try:
             action()
             return
         except DatabaseLost as exc:
             after_loss()
-            if time.monotonic() + delay > deadline:
+            if not patience.allows(delay, deadline):
                 raise
             logger.warning("the database was lost (%s): trying again in %.2g s", exc, delay)
-            time.sleep(delay)
+            patience.wait(delay)
 
 
 def _nothing() -> None:
@@ -212,11 +278,6 @@ def _settle(jobs: list[_Job]) -> None:
             job.future.set_result(job.result)
         else:
             job.future.set_exception(job.error)
-
-
-def _migrate_persistently(url: str, migrations: Sequence[Migration], retry_for: float) -> None:
-    """The database may be starting too."""
-    _persistently(lambda: migrate(url, migrations), _nothing, retry_for)
 
 
 def migrate(url: str, migrations: Sequence[Migration]) -> None:

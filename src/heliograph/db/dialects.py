@@ -3,13 +3,15 @@
 SQL is written once, with `?` for parameters and `{blob}` for the type of bytes in definitions.
 """
 
+import fcntl
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
-from heliograph.db.errors import DatabaseBusy, DatabaseError, DatabaseLost
+from heliograph.db.errors import DatabaseBusy, DatabaseError, DatabaseLost, DatabaseOwned
 
 Row = tuple[Any, ...]
 
@@ -61,6 +63,12 @@ class Dialect(Protocol):
     def define(self, sql: str) -> None:
         """Run definitions, with the words of this dialect."""
 
+    def own(self, owner: str) -> None:
+        """Keep every other process that owns out, until closed; `DatabaseOwned` if there is one.
+
+        `owner` tells the connections of this process from those of others.
+        """
+
     def backup(self, target: Path) -> None: ...
 
     def close(self) -> None: ...
@@ -79,12 +87,23 @@ def open_dialect(url: str, *, read_only: bool = False) -> Dialect:
     )
 
 
+_OWNED = "another router uses this database: stop it, or give each a database of its own"
+_OWNING_TIMEOUT = 3.0
+"""So long PostgreSQL may take to see that a killed process is gone."""
+_END_FORMER = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+    " WHERE application_name = ? AND pid <> pg_backend_pid()"
+)
+_LOCK_SCHEMA = "SELECT pg_try_advisory_lock(hashtextextended('heliograph ' || current_schema(), 0))"
+
 _SQLITE_WORDS = {"{blob}": "BLOB"}
 _POSTGRES_WORDS = {"{blob}": "BYTEA"}
 
 
 class SqliteDialect:
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
+        self._path = path
+        self._lock: IO[bytes] | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._connection = sqlite3.connect(
@@ -130,6 +149,17 @@ class SqliteDialect:
         for statement in _statements(sql, _SQLITE_WORDS):
             self.execute(statement, ())
 
+    def own(self, owner: str) -> None:
+        """By a file beside it: SQLite's own locks would keep readers out, too."""
+        path = self._path.with_name(f"{self._path.name}.lock")
+        try:
+            self._lock = path.open("ab")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise DatabaseOwned(f"{self._path}: {_OWNED}") from exc
+        except OSError as exc:
+            raise DatabaseError(f"{path}: {exc}") from exc
+
     def backup(self, target: Path) -> None:
         """All in one step, which writers need not wait for: between steps they would restart it."""
         unfinished = target.with_name(f"{target.name}.unfinished")
@@ -140,6 +170,8 @@ class SqliteDialect:
 
     def close(self) -> None:
         self._connection.close()
+        if self._lock is not None:
+            self._lock.close()
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -205,6 +237,17 @@ class PostgresDialect:
     def define(self, sql: str) -> None:
         for statement in _statements(sql, _POSTGRES_WORDS):
             self.execute(statement, ())
+
+    def own(self, owner: str) -> None:
+        """By an advisory lock on the schema, which the server gives back with the connection."""
+        self.execute("SELECT set_config('application_name', ?, false)", (owner,))
+        # A connection of ours that broke may still be open on the other side.
+        self.query(_END_FORMER, (owner,))
+        deadline = time.monotonic() + _OWNING_TIMEOUT
+        while not self.query(_LOCK_SCHEMA, ())[0][0]:
+            if time.monotonic() > deadline:
+                raise DatabaseOwned(_OWNED)
+            time.sleep(0.1)
 
     def backup(self, target: Path) -> None:
         raise DatabaseError("back up PostgreSQL with pg_dump")

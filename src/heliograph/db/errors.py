@@ -3,6 +3,7 @@
 Exception
 └── DatabaseError          the operation did not happen; nothing of it was kept
     ├── DatabaseBusy       another process uses this database
+    │   └── DatabaseOwned  another process is its only user
     ├── DatabaseNewer      the schema belongs to a later version of Heliograph
     └── DatabaseLost       the database cannot be reached
 """
@@ -14,6 +15,10 @@ class DatabaseError(Exception):
 
 class DatabaseBusy(DatabaseError):
     """Another process uses this database."""
+
+
+class DatabaseOwned(DatabaseBusy):
+    """Another process is its only user."""
 
 
 class DatabaseNewer(DatabaseError):

@@ -13,10 +13,11 @@ from heliograph.crypto.authorization import verify_authorization
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.keys import dh, generate_key_pair, public_key
 from heliograph.db.errors import DatabaseError
+from heliograph.ntf.chronicle import Chronicle
 from heliograph.ntf.lifecycle import may_subscribe
 from heliograph.ntf.limits import ClientState, Limits, RateLimits
 from heliograph.ntf.outbox import Outbox
-from heliograph.ntf.records import CODE_SIZE, ID_SIZE, QueueKey, Subscription, Token
+from heliograph.ntf.records import CODE_SIZE, ID_SIZE, Owed, QueueKey, Subscription, Token
 from heliograph.ntf.stats import Stats
 from heliograph.ntf.store import Store
 from heliograph.ntf.subscriptions import Added, NewSubscription, Refusal, Server
@@ -57,7 +58,7 @@ class Commands:
         limits: Limits,
         providers: frozenset[PushProvider],
         subscribe: Subscribe,
-        journal: Callable[..., None],
+        chronicle: Chronicle,
     ) -> None:
         self._store = store
         self._outbox = outbox
@@ -66,7 +67,7 @@ class Commands:
         self._rates = RateLimits(limits)
         self._providers = providers
         self._subscribe = subscribe
-        self._journal = journal
+        self._chronicle = chronicle
         self._handlers: dict[type, Callable[..., Coroutine[Any, Any, Any]]] = {
             ntf.TVFY: self._tvfy,
             ntf.TCHK: self._tchk,
@@ -175,7 +176,7 @@ class Commands:
             return refusal
         keys = generate_key_pair(Algorithm.X25519)
         try:
-            dh(command.dh_key, keys.private)
+            secret = dh(command.dh_key, keys.private)
         except CryptoError:
             return ntf.ERR(ErrorCode.CRYPTO)
         new = NewToken(
@@ -184,27 +185,33 @@ class Commands:
             command.auth_key,
             command.dh_key,
             keys,
+            secret,
             os.urandom(CODE_SIZE),
         )
         token, owed = await self._store.register(new)
         if token is None:
             return AUTH
-        if token.token_id == new.token_id:
+        is_new = token.token_id == new.token_id
+        if is_new:
             self._count(token.device, "tkn_created")
-            self._journal("token_registered", token.token_id, token.device)
+            self._chronicle.token("token_registered", token.token_id, token.device)
         self._count(token.device, "ntf_vrf_queued")
-        self._journal("verification_queued", token.token_id, token.device)
+        self._verification_queued(token, owed)
         self._outbox.offer(owed)
-        return ntf.IDTKN(token.token_id, public_key(token.dh_private))
+        dh_key = keys.public if is_new else public_key(token.dh_private)
+        return ntf.IDTKN(token.token_id, dh_key)
 
     async def _tvfy(self, command: ntf.TVFY, token: Token) -> Any:
-        verified, owed = await self._store.verify(token.token_id, command.code)
+        verified, owed, removed = await self._store.verify(token.token_id, command.code)
         if verified is None:
             return AUTH
         self._outbox.offer(owed)
         self._count(token.device, "tkn_verified")
+        for other in removed:
+            self._chronicle.token_deleted(other, "superseded")
         if verified.status is not token.status:
-            self._journal("token_active", token.token_id, token.device)
+            self._chronicle.token("token_active", token.token_id, token.device)
+        self._chronicle.owed(owed)
         return OK
 
     async def _tchk(self, command: ntf.TCHK, token: Token) -> Any:
@@ -221,21 +228,29 @@ class Commands:
             return AUTH
         self._count(command.token, "tkn_replaced")
         self._count(command.token, "ntf_vrf_queued")
-        self._journal("token_replaced", token.token_id, command.token)
+        self._chronicle.token("token_replaced", token.token_id, command.token)
+        self._verification_queued(replaced, owed)
         self._outbox.offer(owed)
         return OK
 
     async def _tdel(self, command: ntf.TDEL, token: Token) -> Any:
         await self._store.delete_token(token.token_id)
         self._count(token.device, "tkn_deleted")
-        self._journal("token_deleted", token.token_id, token.device)
+        self._chronicle.token_deleted(token.token_id)
         return OK
 
     async def _tcrn(self, command: ntf.TCRN, token: Token) -> Any:
         if 0 < command.minutes < MIN_CRON_MINUTES:
             return QUOTA
         await self._store.set_cron(token.token_id, command.minutes)
+        self._chronicle.token(
+            "token_periodic", token.token_id, token.device, interval=command.minutes
+        )
         return OK
+
+    def _verification_queued(self, token: Token, owed: list[Owed]) -> None:
+        self._chronicle.token("token_verification_queued", token.token_id, token.device)
+        self._chronicle.owed(owed)
 
     # Subscriptions.
 
@@ -259,15 +274,12 @@ class Commands:
             return AUTH if result is Refusal.NOT_ALLOWED else QUOTA
         if result.is_new:
             self._stats.counters.sub_created += 1
-            self._journal_subscription(new.token_id)
             key = QueueKey(new.subscription_id, new.notifier_id, new.notifier_key)
             self._subscribe(result.server, key)
+            self._chronicle.subscription_created(
+                new.token_id, new.subscription_id, result.server.server_id
+            )
         return ntf.IDSUB(result.subscription.subscription_id)
-
-    def _journal_subscription(self, token_id: bytes) -> None:
-        token = self._store.cached(token_id)
-        if token is not None:
-            self._journal("subscription_created", token_id, token.device)
 
     async def _schk(self, command: ntf.SCHK, subscription: Subscription) -> Any:
         return ntf.SUB(subscription.status)
@@ -275,6 +287,7 @@ class Commands:
     async def _sdel(self, command: ntf.SDEL, subscription: Subscription) -> Any:
         await self._store.delete_subscription(subscription.subscription_id)
         self._stats.counters.sub_deleted += 1
+        self._chronicle.subscription_deleted(subscription.token_id, subscription.subscription_id)
         return OK
 
     def _refusal(self, device: DeviceToken) -> Any:

@@ -5,12 +5,13 @@ Functions of a transaction. A token owes a push while a row says so; nothing els
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import NamedTuple
 
 from heliograph.db.dialects import Row, Transaction
 from heliograph.ntf import tokens
-from heliograph.ntf.lifecycle import Rejected, Simple
+from heliograph.ntf.lifecycle import Rejected, Simple, step
 from heliograph.ntf.records import DebtKind, Incoming, Notice, Owed, Token
 from heliograph.wire.push import MAX_PUSH_MESSAGES
 from heliograph.wire.tokens import DeviceToken, InvalidReason, TokenStatus, decode_token_text
@@ -34,11 +35,52 @@ _KEPT_FOR = frozenset(
 """Statuses of tokens that may be verified: what comes before that is owed after it."""
 
 
+class Fate(Enum):
+    """What became of an NMSG."""
+
+    STORED = "stored"
+    """Also if a newer one of the same subscription, in the same batch, took its place."""
+    REPEATED = "repeated"
+    UNKNOWN = "unknown"
+    DROPPED = "dropped"
+
+
+class Fated(NamedTuple):
+    """An NMSG and what became of it; no more is known of those that are for nobody."""
+
+    nonce: bytes
+    at: float
+    seq: int
+    fate: Fate
+    token_id: bytes | None = None
+    subscription_id: bytes | None = None
+    provider: str | None = None
+    status: str | None = None
+
+
 class Stored(NamedTuple):
-    """What became of a batch of NMSG: pushes to make now, and how many were for nobody."""
+    """What became of a batch of NMSG: pushes to make now, how many were for nobody, and of each.
+
+    `newest` says through which `seq` each token is owed now, also if it cannot be pushed to yet.
+    """
 
     owed: list[Owed]
     unknown: int
+    fated: list[Fated]
+    newest: dict[bytes, int]
+
+
+_FOR_NOBODY = (Fate.UNKNOWN, Fate.DROPPED)
+_NOBODY = (Fate.UNKNOWN,)
+
+
+class Expired(NamedTuple):
+    token_id: bytes
+    kind: DebtKind
+    provider: str
+    seq: int
+    since: float
+    attempts: int
 
 
 def receive(
@@ -62,19 +104,21 @@ def receive(
         list({item.notifier_id for item in incoming}),
         server_id,
     )
-    known = {notifier_id: rest for notifier_id, *rest, status, _ in rows if status in _KEPT_FOR}
-    providers = {row[2]: row[5].partition(" ")[0] for row in rows}
     last = {item.notifier_id: (seq, item) for seq, item in enumerate(incoming, first_seq)}
+    known = {row[0]: _known(row[1:], last[row[0]][1].nonce) for row in rows}
+    fated = [
+        Fated(item.nonce, item.at, seq, *known.get(item.notifier_id, _NOBODY))
+        for seq, item in enumerate(incoming, first_seq)
+    ]
     latest: list[Row] = []
     newest: dict[bytes, int] = {}
-    for notifier_id, (seq, item) in last.items():
-        if notifier_id not in known:
-            continue
-        subscription_id, token_id, stored = known[notifier_id]
-        if stored == item.nonce:
-            continue
-        latest.append((token_id, subscription_id, seq, int(item.at), item.nonce, item.meta))
-        newest[token_id] = max(seq, newest.get(token_id, 0))
+    providers: dict[bytes, str] = {}
+    for notifier_id, (fate, token_id, subscription_id, provider, _) in known.items():
+        if fate is Fate.STORED:
+            seq, item = last[notifier_id]
+            latest.append((token_id, subscription_id, seq, int(item.at), item.nonce, item.meta))
+            newest[token_id] = max(seq, newest.get(token_id, 0))
+            providers[token_id] = provider
     tx.many(_UPSERT_NOTIFICATION, sorted(latest))
     kind = DebtKind.MESSAGE
     tx.many(
@@ -84,8 +128,21 @@ def receive(
             for token_id, seq in sorted(newest.items())
         ],
     )
-    unknown = sum(item.notifier_id not in known for item in incoming)
-    return Stored(due_to(tx, list(newest), now, kind), unknown)
+    unknown = sum(fate.fate in _FOR_NOBODY for fate in fated)
+    return Stored(due_to(tx, list(newest), now, kind), unknown, fated, newest)
+
+
+def _known(row: Row, last: bytes) -> Row:
+    """What becomes of the NMSG of a subscription, and what is known of it; `last` of their nonces.
+
+    What came before one that is stored already is as old.
+    """
+    subscription_id, token_id, stored, status, device = row
+    if status not in _KEPT_FOR:
+        fate = Fate.DROPPED
+    else:
+        fate = Fate.REPEATED if stored == last else Fate.STORED
+    return fate, token_id, subscription_id, device.partition(" ")[0], status
 
 
 def due_to(
@@ -131,11 +188,32 @@ def totals(tx: Transaction) -> tuple[int, int | None]:
     return count, oldest
 
 
-def expire(tx: Transaction, now: int) -> int:
-    [[count]] = tx.query("SELECT COUNT(*) FROM debts WHERE expires_at <= ?", (now,))
-    if count:
+def expire(tx: Transaction, now: int) -> list[Expired]:
+    rows = tx.query(
+        "SELECT token_id, kind, provider, seq, since, attempts FROM debts WHERE expires_at <= ?",
+        (now,),
+    )
+    if rows:
         tx.execute("DELETE FROM debts WHERE expires_at <= ?", (now,))
-    return int(count)
+    return [
+        Expired(token_id, DebtKind(kind), provider, seq, since / 1000, attempts)
+        for token_id, kind, provider, seq, since, attempts in rows
+    ]
+
+
+Place = tuple[bytes, str]
+FIRST: Place = b"", ""
+
+
+def page(tx: Transaction, after: Place, limit: int) -> tuple[list[Owed], Place | None]:
+    """Some of all that is owed, due or not, and where the next page begins, if there is one."""
+    token_id, kind = after
+    rows = tx.query(
+        f"{_DEBT} WHERE d.token_id > ? OR (d.token_id = ? AND d.kind > ?)"
+        " ORDER BY d.token_id, d.kind LIMIT ?",
+        (token_id, token_id, kind, limit),
+    )
+    return _with_notices(tx, rows), rows[-1][:2] if len(rows) == limit else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,13 +285,15 @@ def _confirm(tx: Transaction, verifications: dict[bytes, int]) -> list[Token]:
     changed = []
     for seq, *row in rows:
         token = tokens.token_of(tuple(row))
-        if seq <= verifications[token.token_id]:
-            changed += _advance(tx, token, Simple.DELIVERED)
+        status = step(token.status, Simple.DELIVERED)
+        if seq <= verifications[token.token_id] and status is not token.status:
+            changed.append(replace(token, status=status))
+    tokens.set_statuses(tx, changed)
     return changed
 
 
-def first_verification(token: Token, seq: int, now: int, expires_at: int) -> Owed:
-    """What a token is owed that was just registered: it need not be read back."""
+def verification(token: Token, seq: int, now: int, expires_at: int) -> Owed:
+    """What a token is owed that was just registered, anew or again: it need not be read back."""
     return Owed(
         token.token_id,
         DebtKind.VERIFICATION,
@@ -227,9 +307,7 @@ def first_verification(token: Token, seq: int, now: int, expires_at: int) -> Owe
     )
 
 
-def _advance(tx: Transaction, token: Token | None, event: Simple | Rejected) -> list[Token]:
-    if token is None:
-        return []
+def _advance(tx: Transaction, token: Token, event: Simple | Rejected) -> list[Token]:
     advanced = tokens.advance(tx, token, event)
     return [advanced] if advanced.status is not token.status else []
 

@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from heliograph import __version__
+from heliograph.journal.metrics import journal_metrics
 from heliograph.ntf.live import Live, Servers, Subscriptions, look
 from heliograph.ntf.stats import ActiveIds, Histogram
 from heliograph.ntf.totals import Totals
@@ -57,6 +58,7 @@ _OWN = (
         "received_auth_own",
     ),
     ("delivered_own", "Delivered pushes of notifications, by own server.", "delivered_own"),
+    ("failed_own", "Failed pushes of notifications, by own server.", "failed_own"),
 )
 _PERIODS = (("daily", "day"), ("weekly", "week"), ("monthly", "month"))
 
@@ -94,6 +96,7 @@ class NtfCollector(Collector):
         yield from self._servers(live)
         yield from self._own()
         yield from self._debts()
+        yield from journal_metrics("ntf", self._router.journal)
 
     def _tokens(self) -> Iterator[Metric]:
         counters = self._router.stats.counters
@@ -188,6 +191,10 @@ class NtfCollector(Collector):
             ),
         ):
             yield counter(f"heliograph_ntf_{name}_total", doc, value)
+        for index, name in enumerate(("accepted", "failed")):
+            answered = {text: found[index] for text, found in stats.by_provider.items()}
+            doc = f"Pushes that providers {'accepted' if index == 0 else 'did not accept'}."
+            yield counter(f"heliograph_ntf_provider_{name}_total", doc, answered, "provider")
         yield gauge("heliograph_ntf_clients", "Clients.", len(router.clients))
 
     def _debts(self) -> Iterator[Metric]:

@@ -68,8 +68,10 @@ class OutboxEvents:
 
     attempted: Callable[[Owed], None]
     settled: Callable[[Owed, Outcome], None]
-    expired: Callable[[int], None]
+    expired: Callable[[list[debts.Expired]], None]
     changed: Callable[[list[Token]], None]
+    stored: Callable[[list[tuple[Owed, Outcome]]], None] = lambda settled: None
+    """After `settled`, once the store has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class _Done(NamedTuple):
     lane: Lane
     key: Key
     settlement: debts.Settlement
+    owed: Owed
+    outcome: Outcome
 
 
 class Outbox:
@@ -178,8 +182,10 @@ class Outbox:
                 windows[kind.text] = lane.window
         expires = now >= self._expire_at
 
-        def take(tx: Transaction) -> tuple[int, dict[str, list[Owed]], int | None]:
-            expired = debts.expire(tx, at) if expires else 0
+        def take(
+            tx: Transaction,
+        ) -> tuple[list[debts.Expired], dict[str, list[Owed]], int | None]:
+            expired = debts.expire(tx, at) if expires else []
             # What is under way is due too, so a whole window may have to be read to fill the room.
             owed = {kind: debts.due(tx, kind, at, limit) for kind, limit in windows.items()}
             providers = [kind.text for kind in self.lanes]
@@ -226,7 +232,7 @@ class Outbox:
             self._events.settled(owed, outcome)
         except Exception:
             logger.exception("a push failed in an unexpected way")
-        self._done.append(_Done(lane, owed.key, self._settlement(owed, outcome)))
+        self._done.append(_Done(lane, owed.key, self._settlement(owed, outcome), owed, outcome))
         if not self._settling:
             self._settling = True
             self._start(self._settle())
@@ -235,7 +241,7 @@ class Outbox:
         push = build(owed, random_nonce())
         if push is None:
             return Accepted(None)
-        delivery = Delivery(owed.device, push, int(owed.expires_at), None)
+        delivery = Delivery(owed.device, push, int(owed.expires_at), _collapse_id(owed.kind))
         self._events.attempted(owed)
         outcome = await provider.send(delivery)
         if isinstance(outcome, RetryLater) and outcome.connection and owed.attempts == 0:
@@ -292,6 +298,7 @@ class Outbox:
                 continue
             failures = 0
             self._release(batch)
+            self._events.stored([(done.owed, done.outcome) for done in batch])
             if changed:
                 self._events.changed(changed)
             self.offer(item for item in owed if item.key not in self._active)
@@ -326,3 +333,8 @@ class Outbox:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _collapse_id(kind: DebtKind) -> str | None:
+    """One call to look is as good as two. Of other pushes, none says all that another says."""
+    return "check" if kind is DebtKind.CHECK else None

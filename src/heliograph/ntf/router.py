@@ -3,18 +3,22 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from heliograph.db.database import Database
 from heliograph.db.errors import DatabaseError
-from heliograph.journal.events import Event, notification_id
+from heliograph.journal.events import NO_JOURNAL, Journal
+from heliograph.ntf import debts
+from heliograph.ntf.chronicle import Account, Chronicle, ServerName
 from heliograph.ntf.commands import Commands
 from heliograph.ntf.cron import Cron
 from heliograph.ntf.limits import ClientState, Limits
 from heliograph.ntf.outbox import Outbox, OutboxEvents, OutboxSettings
 from heliograph.ntf.records import DebtKind, Incoming, Owed, QueueKey, Token
+from heliograph.ntf.recovering import tell_counts, tell_recovered
 from heliograph.ntf.schema import MIGRATIONS
 from heliograph.ntf.stats import Stats
 from heliograph.ntf.store import Store
@@ -24,21 +28,15 @@ from heliograph.push.provider import Accepted, Outcome, Provider, TokenInvalid
 from heliograph.transport.handshake import ServiceRequest
 from heliograph.transport.server import Answer, ServerConnection
 from heliograph.wire import ntf
-from heliograph.wire.addresses import decode_address
+from heliograph.wire.addresses import ServerAddress, decode_address
 from heliograph.wire.errors import ErrorCode, TransportError, WireError
 from heliograph.wire.requests import Request
-from heliograph.wire.tokens import DeviceToken, PushProvider
+from heliograph.wire.tokens import PushProvider, TokenStatus
 
 logger = logging.getLogger(__name__)
 
-Journal = Callable[[Event], None]
-
 DAY = 86_400
-MAX_RECEIVING = 50_000
-"""NMSG on their way to the store: beyond this, messaging routers are not read from."""
-STALLED_AFTER = 0.6
-"""Seconds in which nothing was stored though there was something to. Messaging routers of our own
-take a notification for delivered after one second."""
+MAX_STORE_DELAY = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +66,11 @@ class NtfRouter:
         self.subscribers: dict[int, SmpSubscriber] = {}
         self.store = Store(database, settings.debt_ttl)
         self._database = database
-        self._journal = journal
-        events = OutboxEvents(self._attempted, self._settled, self._expired, self._changed)
+        self.journal = journal
+        self.chronicle = Chronicle(journal, lambda: self.store.last_seq, self._server_name)
+        events = OutboxEvents(
+            self._attempted, self._settled, self._expired, self._changed, self.chronicle.settled
+        )
         self.outbox = Outbox(database, providers, events, settings.outbox)
         self._cron = Cron(database, self.outbox, settings.debt_ttl)
         self._commands = Commands(
@@ -79,14 +80,16 @@ class NtfRouter:
             settings.limits,
             frozenset(providers),
             self._subscribe,
-            self._note,
+            self.chronicle,
         )
         self._subscriber_events = SubscriberEvents(
-            self._received, self._smp_up, self._smp_down, self._repaired
+            self._received,
+            self._smp_up,
+            self._smp_down,
+            self._repaired,
+            self.chronicle.smp_subscribed,
+            self.chronicle.subscription_statuses,
         )
-        self._receiving = 0
-        self._stored_at = 0.0
-        self._watching = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._subscriber_tasks: set[asyncio.Task[None]] = set()
         self._receiving_tasks: set[asyncio.Task[None]] = set()
@@ -100,15 +103,23 @@ class NtfRouter:
         journal: Journal | None = None,
     ) -> "NtfRouter":
         """Open the store at `url`, subscribe to all messaging routers, and pay what is owed."""
-        database = await Database.open(url, MIGRATIONS)
-        router = cls(database, providers, settings or NtfSettings(), journal or _no_journal)
+        database = await Database.open(url, MIGRATIONS, exclusive=True)
+        router = cls(database, providers, settings or NtfSettings(), journal or NO_JOURNAL)
         await router.store.start()
-        for work in (router.outbox.run(), router._cron.run(), router._resubscribe()):
+        router.chronicle.started()
+        for work in (
+            router.outbox.run(),
+            router._cron.run(),
+            router._resubscribe(),
+            tell_recovered(router.chronicle, router.store, router.store.last_seq),
+            tell_counts(router.chronicle),
+        ):
             _run(work, router._tasks)
         return router
 
     async def close(self, grace: float = 10.0) -> None:
         """Stop in the order that loses nothing: what has arrived is stored, and stays owed."""
+        self._database.hurry(grace)
         await _cancel(self._tasks, grace)
         await _cancel(self._subscriber_tasks, grace)
         if self._receiving_tasks:
@@ -116,6 +127,7 @@ class NtfRouter:
         await _cancel(self._receiving_tasks, grace)
         await self.outbox.close()
         await self._database.close()
+        self.chronicle.stopped()
 
     # heliograph.transport.server.Router
 
@@ -124,9 +136,11 @@ class NtfRouter:
         private = None if established is None else established.session_private
         connection.state = ClientState(private, connection.peer_address)
         self.clients.add(connection)
+        self.chronicle.connected()
 
     def received(self, connection: ServerConnection, requests: list[Request]) -> None:
         client: ClientState = connection.state
+        self.chronicle.commanded(requests)
         if not client.busy:
             requests = self._answer_now(connection, client, requests)
         client.backlog += requests
@@ -206,46 +220,14 @@ class NtfRouter:
                 self._subscriber_events,
                 self.settings.subscriber,
             )
-            subscriber.hold(self._receiving > MAX_RECEIVING)
             _run(subscriber.run(), self._subscriber_tasks)
         return subscriber
 
     def _subscribe(self, server: Server, queue: QueueKey) -> None:
         self._subscriber(server).add(queue)
 
-    def _received(self, server_id: int, incoming: list[Incoming]) -> None:
-        if not self._receiving:
-            self._stored_at = time.monotonic()
-        if not self._watching:
-            self._watch_store()
-        self._count_receiving(len(incoming))
-        _run(self._store_incoming(server_id, incoming), self._receiving_tasks)
-
-    def _count_receiving(self, change: int) -> None:
-        """While the store does not keep up, messaging routers are not read from."""
-        before, self._receiving = self._receiving, self._receiving + change
-        if (before > MAX_RECEIVING) != (self._receiving > MAX_RECEIVING):
-            for subscriber in self.subscribers.values():
-                subscriber.hold(self._receiving > MAX_RECEIVING)
-
-    def _watch_store(self) -> None:
-        """If it stands still, let go of messaging routers: they keep what has not been stored.
-
-        They take it for delivered if a connection lasts, and a router killed then would lose it.
-        """
-        self._watching = True
-        asyncio.get_running_loop().call_later(STALLED_AFTER / 4, self._check_store)
-
-    def _check_store(self) -> None:
-        self._watching = False
-        if not self._receiving:
-            return
-        if time.monotonic() - self._stored_at >= STALLED_AFTER:
-            self._stored_at = time.monotonic()
-            logger.warning("the store stands still: leaving messaging routers for now")
-            for subscriber in self.subscribers.values():
-                subscriber.let_go()
-        self._watch_store()
+    def _received(self, server_id: int, incoming: list[Incoming]) -> "asyncio.Task[None]":
+        return _run(self._store_incoming(server_id, incoming), self._receiving_tasks)
 
     async def _store_incoming(self, server_id: int, incoming: list[Incoming]) -> None:
         """Retried until stored: not every messaging router sends it again."""
@@ -257,9 +239,7 @@ class NtfRouter:
             except Exception as exc:
                 logger.error("%d notifications cannot be stored yet: %s", len(incoming), exc)
                 await asyncio.sleep(delay)
-                delay = min(delay * 2, 10.0)
-        self._stored_at = time.monotonic()
-        self._count_receiving(-len(incoming))
+                delay = min(delay * 2, MAX_STORE_DELAY)
         self.outbox.offer(stored.owed)
         counters, now = self.stats.counters, time.time()
         known = len(incoming) - stored.unknown
@@ -269,55 +249,58 @@ class NtfRouter:
         self._count_own(server_id, known, stored.unknown)
         self.stats.active_subs.add({item.notifier_id for item in incoming}, now)
         self.stats.active_tokens.add({owed.token_id for owed in stored.owed}, now)
-        for item in incoming:
-            self._journal(Event("nmsg_received", item.at, notification_id(item.nonce)))
+        self.chronicle.stored(server_id, stored)
 
     def _count_own(self, server_id: int, known: int, unknown: int) -> None:
         host = self.own_host(server_id)
         if host is not None:
             counters = self.stats.counters
-            counters.received_own[host] = counters.received_own.get(host, 0) + known
+            _add(counters.received_own, host, known)
             if unknown:
-                auth = counters.received_auth_own
-                auth[host] = auth.get(host, 0) + unknown
+                _add(counters.received_auth_own, host, unknown)
 
     def own_host(self, server_id: int) -> str | None:
         """The host of a messaging router of our own; others are nobody's business."""
         subscriber = self.subscribers.get(server_id)
-        if subscriber is None:
-            return None
-        host = subscriber.address.hosts[0].text
+        return None if subscriber is None else self._own(subscriber.address)
+
+    def _own(self, address: ServerAddress) -> str | None:
+        host = address.hosts[0].text
         own = any(
             host == domain or host.endswith(f".{domain}") for domain in self.settings.own_domains
         )
         return host if own else None
 
+    def _server_name(self, server_id: int) -> ServerName:
+        subscriber = self.subscribers.get(server_id)
+        address = "" if subscriber is None else subscriber.server.address
+        return ServerName(address, self.own_host(server_id))
+
     def _smp_up(self, server_id: int) -> None:
-        self._journal(Event("smp_connected", time.time(), detail={"server": server_id}))
+        self.chronicle.smp("smp_up", server_id)
 
     def _smp_down(self, server_id: int) -> None:
-        self._journal(Event("smp_disconnected", time.time(), detail={"server": server_id}))
+        self.chronicle.smp("smp_down", server_id)
 
-    def _repaired(self, server_id: int) -> None:
+    def _repaired(self, server_id: int, found: Account | None, expected: Account | None) -> None:
         self.stats.counters.drift_repaired += 1
-        self._journal(Event("smp_drift", time.time(), detail={"server": server_id}))
+        self.chronicle.smp_drift(server_id, found, expected)
 
     # Pushes.
 
     def _attempted(self, owed: Owed) -> None:
+        self.chronicle.attempted(owed)
         if owed.attempts and owed.device.provider is not PushProvider.APNS_NULL:
             self.stats.counters.ntf_retried += 1
 
     def _settled(self, owed: Owed, outcome: Outcome) -> None:
         accepted = isinstance(outcome, Accepted)
         if owed.device.provider is not PushProvider.APNS_NULL:
+            self.stats.answered(owed.device.provider.text, accepted)
             if not isinstance(outcome, Accepted):
                 reason = outcome.reason
                 self.stats.failed(reason if isinstance(reason, str) else reason.value)
             self._count_push(owed, outcome, accepted)
-        kind = "push_accepted" if accepted else "push_failed"
-        for notice in owed.notices:
-            self._journal(Event(kind, time.time(), notification_id(notice.nonce)))
 
     def _count_push(self, owed: Owed, outcome: Outcome, accepted: bool) -> None:
         counters = self.stats.counters
@@ -340,25 +323,42 @@ class NtfRouter:
                     self.stats.push_latency.observe(time.time() - owed.since)
                 else:
                     counters.ntf_failed += 1
+                self._count_push_of_own(owed, accepted)
 
-    def _expired(self, count: int) -> None:
-        self.stats.counters.ntf_expired += count
-        logger.warning("%d pushes were not delivered in time and are given up", count)
+    def _count_push_of_own(self, owed: Owed, accepted: bool) -> None:
+        """A push is its newest notification's: that one made it owed."""
+        if owed.notices and self.settings.own_domains:
+            host = self._own(_decoded(owed.notices[-1].address))
+            if host is not None:
+                counters = self.stats.counters
+                _add(counters.delivered_own if accepted else counters.failed_own, host, 1)
+
+    def _expired(self, expired: list[debts.Expired]) -> None:
+        self.stats.counters.ntf_expired += len(expired)
+        logger.warning("%d pushes were not delivered in time and are given up", len(expired))
+        self.chronicle.expired(expired)
 
     def _changed(self, changed: list[Token]) -> None:
         self.store.refresh(changed)
         for token in changed:
             if token.status.is_invalid:
-                self._note("token_invalid", token.token_id, token.device)
+                self.chronicle.token_ended(token)
+            elif token.status is TokenStatus.CONFIRMED:
+                self.chronicle.token("token_confirmed", token.token_id, token.device)
 
-    def _note(self, kind: str, token_id: bytes, device: DeviceToken) -> None:
-        self._journal(Event(kind, time.time(), detail={"provider": device.provider.text}))
+
+_decoded = lru_cache(maxsize=1024)(decode_address)
 
 
-def _run(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> None:
+def _add(counts: dict[str, int], host: str, number: int) -> None:
+    counts[host] = counts.get(host, 0) + number
+
+
+def _run(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> "asyncio.Task[None]":
     task = asyncio.get_running_loop().create_task(work)
     tasks.add(task)
     task.add_done_callback(tasks.discard)
+    return task
 
 
 async def _cancel(tasks: set[asyncio.Task[None]], grace: float) -> None:
@@ -368,7 +368,3 @@ async def _cancel(tasks: set[asyncio.Task[None]], grace: float) -> None:
         task.cancel()
     if ending:
         await asyncio.wait(ending, timeout=grace)
-
-
-def _no_journal(_: Event) -> None:
-    return None

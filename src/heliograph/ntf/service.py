@@ -12,15 +12,18 @@ from typing import Any
 
 from heliograph.db.database import migrate
 from heliograph.db.errors import DatabaseError, DatabaseLost
-from heliograph.journal.writer import JsonLinesWriter
+from heliograph.journal.events import NO_JOURNAL, Journal
+from heliograph.journal.opening import open_journal
+from heliograph.journal.schema import Part
 from heliograph.ntf import totals
 from heliograph.ntf.config import STATS_NAME, NtfConfig
 from heliograph.ntf.control import ControlPort, Passwords
 from heliograph.ntf.metrics import NtfCollector
 from heliograph.ntf.providers import make_providers
-from heliograph.ntf.router import Journal, NtfRouter
+from heliograph.ntf.router import NtfRouter
 from heliograph.ntf.schema import MIGRATIONS
 from heliograph.ntf.statslog import StatsLog
+from heliograph.runtime import expiry
 from heliograph.runtime.errors import OperatorError, StartError
 from heliograph.runtime.http import HttpServer
 from heliograph.runtime.identity import load_identity
@@ -54,6 +57,7 @@ async def serve(config: NtfConfig, directory: Path) -> AsyncIterator[str]:
     admin, user = config.control.passwords_in(directory)
     raise_file_limit(limits.max_connections + SPARE_FILES)
     registry = process_registry()
+    registry.register(expiry.CertificateCollector("ntf", identity))
     router: NtfRouter | None = None
     listening = False
 
@@ -69,11 +73,10 @@ async def serve(config: NtfConfig, directory: Path) -> AsyncIterator[str]:
             port = await http.start(config.metrics.host, config.metrics.port)
             stack.push_async_callback(http.close)
             logger.info("metrics at http://%s:%d/metrics", config.metrics.host, port)
-        journal: Journal | None = None
-        if (path := config.journal.path_in(directory)) is not None:
-            journal = writer = JsonLinesWriter(path)
-            stack.callback(writer.close)
-        router = await _open(config, directory, journal)
+        journal = open_journal(config.journal, directory, Part.NTF)
+        if journal is not None:
+            stack.callback(journal.close)
+        router = await _open(config, directory, journal or NO_JOURNAL)
         stats = _stats(config, directory, router)
         stack.callback(_save, stats)
         stack.push_async_callback(router.close)
@@ -86,6 +89,7 @@ async def serve(config: NtfConfig, directory: Path) -> AsyncIterator[str]:
         )
         registry.register(collector)
         _run(stack, stats.run())
+        _run(stack, expiry.watch(identity))
         if config.metrics.port is not None or config.control.port is not None:
             _run(stack, collector.count())
         if config.control.port is not None:
@@ -130,7 +134,7 @@ def store_error(exc: DatabaseError) -> OperatorError:
     return StartError(f"the store cannot be opened: {exc}")
 
 
-async def _open(config: NtfConfig, directory: Path, journal: Journal | None) -> NtfRouter:
+async def _open(config: NtfConfig, directory: Path, journal: Journal) -> NtfRouter:
     providers = make_providers(config, directory)
     logger.info("push providers: %s", ", ".join(sorted(kind.text for kind in providers)))
     try:

@@ -38,6 +38,7 @@ class Counters:
     received_own: dict[str, int] = field(default_factory=dict)
     received_auth_own: dict[str, int] = field(default_factory=dict)
     delivered_own: dict[str, int] = field(default_factory=dict)
+    failed_own: dict[str, int] = field(default_factory=dict)
 
 
 class ActiveIds:
@@ -130,6 +131,11 @@ class Stats:
         self.push_latency = Histogram()
         self.started_at = time.time()
         self.failures: dict[str, int] = {}
+        self.by_provider: dict[str, list[int]] = {}
+        """Pushes accepted and not accepted."""
+
+    def answered(self, provider: str, accepted: bool) -> None:
+        self.by_provider.setdefault(provider, [0, 0])[0 if accepted else 1] += 1
 
     def failed(self, reason: str) -> None:
         self.failures[reason] = self.failures.get(reason, 0) + 1

@@ -10,8 +10,10 @@ from typing import TypeVar
 from heliograph.db.database import Database
 from heliograph.db.dialects import Transaction
 from heliograph.ntf import debts, subscriptions, tokens
+from heliograph.ntf.gathering import Gathering
 from heliograph.ntf.records import DebtKind, Incoming, Owed, QueueKey, Subscription, Token
 from heliograph.ntf.subscriptions import Added, NewSubscription, Refusal, Server
+from heliograph.ntf.tokens import NewToken
 from heliograph.wire.ids import ids_hash
 from heliograph.wire.tokens import DeviceToken, SubscriptionState, SubscriptionStatus
 
@@ -30,6 +32,7 @@ class Store:
         self._changes = 0
         self._changed: dict[bytes, int] = {}
         self._next_seq = 0
+        self._registrations = Gathering(self._register)
 
     async def start(self) -> None:
         def newest(tx: Transaction) -> int:
@@ -37,7 +40,13 @@ class Store:
             [[owed]] = tx.query("SELECT COALESCE(MAX(seq), 0) FROM debts")
             return int(max(seq, owed))
 
-        self._next_seq = await self.database.read(newest) + 1
+        # Not what the store has forgotten: a journal compares them over many runs.
+        self._next_seq = max(await self.database.read(newest) + 1, int(time.time() * 1e6))
+
+    @property
+    def last_seq(self) -> int:
+        """No notification that was stored until now has a greater one."""
+        return self._next_seq - 1
 
     # Tokens.
 
@@ -111,25 +120,30 @@ class Store:
             self._changes += 1
             self._changed[token_id] = self._changes
 
-    async def register(self, new: tokens.NewToken) -> tuple[Token | None, list[Owed]]:
-        seq = self._take_seqs(1)
-        now, expires_at = self._times()
-
-        def register(tx: Transaction) -> tuple[Token | None, list[Owed]]:
-            token = tokens.register(tx, new, seq, now, expires_at)
-            if token is None:
-                return None, []
-            if token.token_id == new.token_id:
-                return token, [debts.first_verification(token, seq, now, expires_at)]
-            return token, debts.due_to(tx, [token.token_id], now, DebtKind.VERIFICATION)
-
-        token, owed = await self.database.write(register)
+    async def register(self, new: NewToken) -> tuple[Token | None, list[Owed]]:
+        token, owed = await self._registrations.ask(new)
         if token is not None:
             self._replace(token)
         return token, owed
 
-    async def verify(self, token_id: bytes, code: bytes) -> tuple[Token | None, list[Owed]]:
-        """The token if the code is right, and what came for it before it was active."""
+    async def _register(self, many: list[NewToken]) -> list[tuple[Token | None, list[Owed]]]:
+        first = self._take_seqs(len(many))
+        now, expires_at = self._times()
+        numbered = [(new, seq) for seq, new in enumerate(many, first)]
+
+        def register(tx: Transaction) -> list[tuple[Token | None, list[Owed]]]:
+            found = tokens.register_many(tx, numbered, now, expires_at)
+            return [
+                (token, [] if token is None else [debts.verification(token, seq, now, expires_at)])
+                for token, (_, seq) in zip(found, numbered, strict=True)
+            ]
+
+        return await self.database.write(register)
+
+    async def verify(
+        self, token_id: bytes, code: bytes
+    ) -> tuple[Token | None, list[Owed], list[bytes]]:
+        """The token if the code is right, what came for it before, and tokens that it removed."""
         now, _ = self._times()
 
         def verify(tx: Transaction) -> tuple[Token | None, list[bytes], list[Owed]]:
@@ -143,7 +157,7 @@ class Store:
             self._forget(other)
         if token is not None:
             self._replace(token)
-        return token, owed
+        return token, owed, removed
 
     async def replace(
         self, token_id: bytes, device: DeviceToken, code: bytes
@@ -202,8 +216,8 @@ class Store:
 
     async def set_ended(
         self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
-    ) -> None:
-        await self.database.write(
+    ) -> list[bytes]:
+        return await self.database.write(
             lambda tx: subscriptions.set_ended(tx, server_id, notifier_ids, state)
         )
 
@@ -253,6 +267,11 @@ class Store:
         return await self.database.write(
             lambda tx: debts.receive(tx, server_id, incoming, first, now, expires_at)
         )
+
+    async def owed_page(
+        self, after: debts.Place, limit: int
+    ) -> tuple[list[Owed], debts.Place | None]:
+        return await self.database.write(lambda tx: debts.page(tx, after, limit))
 
     async def read(self, function: Callable[[Transaction], T]) -> T:
         return await self.database.read(function)

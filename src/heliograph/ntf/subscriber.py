@@ -16,6 +16,9 @@ from typing import Any, Protocol
 from heliograph.crypto.certificates import Credentials, create_authority
 from heliograph.db.errors import DatabaseError
 from heliograph.ntf.backoff import Backoff
+from heliograph.ntf.chronicle import Account
+from heliograph.ntf.connections import abort, gone, hold, limit_received
+from heliograph.ntf.inbox import Inbox
 from heliograph.ntf.records import Incoming, QueueKey
 from heliograph.ntf.subscriptions import Server
 from heliograph.transport.client import Client, ClientConfig, ClientRequest
@@ -38,9 +41,12 @@ from heliograph.wire.versions import SMP_SERVICE_HASH
 logger = logging.getLogger(__name__)
 
 ACTIVE = SubscriptionStatus(SubscriptionState.ACTIVE)
+PARTS = 4
 REFUSED = b"the router's address is private"
 
 Status = tuple[bytes, SubscriptionStatus, bool]
+Told = tuple[bytes, SubscriptionState]
+"""A subscription ID, and its state now."""
 
 _SERVICE_REFUSED = (TransportError.HANDSHAKE_BAD_SERVICE, TransportError.HANDSHAKE_BAD_AUTH)
 
@@ -71,7 +77,7 @@ class Book(Protocol):
 
     async def set_ended(
         self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
-    ) -> None: ...
+    ) -> list[bytes]: ...
 
     async def replace_state(
         self,
@@ -94,11 +100,16 @@ class Book(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SubscriberEvents:
-    received: Callable[[int, list[Incoming]], None]
+    received: Callable[[int, list[Incoming]], asyncio.Future[None]]
+    """Its result is there once they are durable."""
     connected: Callable[[int], None]
     disconnected: Callable[[int], None]
-    repaired: Callable[[int], None]
-    """Our associations differed from the router's, and were made anew."""
+    repaired: Callable[[int, Account | None, Account | None], None]
+    """Our associations, the last, differed from the router's, if it told, and were made anew."""
+    subscribed: Callable[[int, Account, Account], None] = lambda server, found, expected: None
+    """After connecting: what the router confirmed, and what we asked for."""
+    statuses: Callable[[int, list[Told]], None] = lambda server, told: None
+    """What was said of new subscriptions, and of those that are not active."""
 
 
 class SmpSubscriber:
@@ -120,9 +131,11 @@ class SmpSubscriber:
         self._events = events
         self._settings = settings
         self._new: list[QueueKey] = []
+        self._untold: set[bytes] = set()
+        """New subscriptions of which nobody was told what became of them."""
         self._work = asyncio.Event()
         self._lost = False
-        self._held = False
+        self._inbox = Inbox(self._hold, self._let_go)
         self._without_service = False
         self._incoming: list[Incoming] = []
         self._ended: list[bytes] = []
@@ -131,25 +144,20 @@ class SmpSubscriber:
     def add(self, queue: QueueKey) -> None:
         """A new subscription; those made in one turn go out together."""
         self._new.append(queue)
+        self._untold.add(queue.subscription_id)
         self._work.set()
 
-    def hold(self, held: bool) -> None:
-        """Stop reading from the router, or go on."""
-        self._held = held
-        if self.client is not None:
-            connection = self.client._connection
-            connection.hold() if held else connection.unhold()
-
-    def let_go(self) -> None:
-        """End the connection at once, and begin again."""
-        if self.client is not None:
-            self.client._connection.abort()
+    @property
+    def unstored(self) -> int:
+        """How many notifications arrived and are not durable yet."""
+        return self._inbox.waiting
 
     async def run(self) -> None:
         attempts = 0
         while True:
             began = None
             try:
+                await self._inbox.all_stored()
                 await self._connect()
                 began = time.monotonic()
                 await self._serve()
@@ -185,13 +193,15 @@ class SmpSubscriber:
         except AddressRefused:
             self._new.clear()
             await self._book.refuse(self.server.server_id, REFUSED)
+            self._tell([(untold, SubscriptionState.ERR) for untold in self._untold])
             raise
         except HandshakeFailed as exc:
             if service is not None and exc.error in _SERVICE_REFUSED:
                 self._without_service = True  # only the next connection
                 await self._give_up_service()
             raise
-        self.hold(self._held)
+        self._hold(self._inbox.is_held)
+        limit_received(self.client)
         self._events.connected(self.server.server_id)
 
     async def _wait_for_another_address(self) -> None:
@@ -219,7 +229,8 @@ class SmpSubscriber:
         if client is None:
             return
         self.subscribed = 0
-        await client.close()
+        abort(client)
+        await gone(client)
         try:
             await self._write_events()
             await self._book.replace_state(
@@ -239,39 +250,63 @@ class SmpSubscriber:
             await self._subscribe_service(client)
             associated = False
         after = b""
+        expected, before = 0, self.subscribed
         while True:
             page = await self._book.page(
                 self.server.server_id, after, self._settings.page, associated
             )
             if not page:
-                return
+                break
+            expected += len(page)
             await self._subscribe(page)
             after = page[-1].subscription_id
+        if expected or not before:
+            found = Account(self.subscribed - before)
+            self._events.subscribed(self.server.server_id, found, Account(expected))
 
     async def _subscribe(self, queues: Sequence[QueueKey]) -> None:
-        client = self._connected()
-        for start in range(0, len(queues), self._settings.batch):
-            batch = queues[start : start + self._settings.batch]
-            answers = await client.request_many(
-                ClientRequest(smp.NSUB(), queue.notifier_id, queue.notifier_key) for queue in batch
-            )
-            statuses: list[Status] = []
-            failed: list[QueueKey] = []
-            for queue, answer in zip(batch, answers, strict=True):
-                status = status_of(answer)
-                if status is None:
-                    continue
-                associated = isinstance(answer, smp.SOK) and bool(answer.service_id)
-                statuses.append((queue.notifier_id, status, associated))
-                if status.state is SubscriptionState.ERR:
-                    failed.append(queue)
-            if failed:
-                loop = asyncio.get_running_loop()
-                loop.call_later(self._settings.retry_errors, self._retry, failed)
-            await self._book.set_statuses(self.server.server_id, statuses)
-            self.subscribed += sum(status is ACTIVE for _, status, _ in statuses)
-            if len(statuses) < len(batch):
-                raise Disconnected("the connection ended, or the router does not answer")
+        """A batch is under way in parts: while the router works on some, the next is made."""
+        parts = min(PARTS, self._settings.batch)
+        slots, size = asyncio.Semaphore(parts), self._settings.batch // parts
+        try:
+            async with asyncio.TaskGroup() as group:
+                for start in range(0, len(queues), size):
+                    await slots.acquire()
+                    part = self._subscribe_part(queues[start : start + size])
+                    group.create_task(part).add_done_callback(lambda _: slots.release())
+        except ExceptionGroup as exc:
+            raise exc.exceptions[0] from exc
+
+    async def _subscribe_part(self, part: Sequence[QueueKey]) -> None:
+        answers = await self._connected().request_many(
+            ClientRequest(smp.NSUB(), queue.notifier_id, queue.notifier_key) for queue in part
+        )
+        statuses: list[Status] = []
+        told: list[Told] = []
+        failed: list[QueueKey] = []
+        for queue, answer in zip(part, answers, strict=True):
+            status = status_of(answer)
+            if status is None:
+                continue
+            associated = isinstance(answer, smp.SOK) and bool(answer.service_id)
+            statuses.append((queue.notifier_id, status, associated))
+            if status is not ACTIVE or queue.subscription_id in self._untold:
+                told.append((queue.subscription_id, status.state))
+            if status.state is SubscriptionState.ERR:
+                failed.append(queue)
+        if failed:
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._settings.retry_errors, self._retry, failed)
+        await self._book.set_statuses(self.server.server_id, statuses)
+        self._tell(told)
+        self.subscribed += sum(status is ACTIVE for _, status, _ in statuses)
+        if len(statuses) < len(part):
+            raise Disconnected("the connection ended, or the router does not answer")
+
+    def _tell(self, told: list[Told]) -> None:
+        if told:
+            self._untold.difference_update([subscription_id for subscription_id, _ in told])
+            self._events.statuses(self.server.server_id, told)
 
     def _retry(self, queues: list[QueueKey]) -> None:
         """What a router refused for reasons of its own; if reconnected since, that is harmless."""
@@ -284,42 +319,48 @@ class SmpSubscriber:
         With other credentials every queue is subscribed, and so associated, by itself.
         """
         service = client.established.service
-        count, ids_hash = await self._book.associated(self.server.server_id)
-        if service is None or not await self._agrees(client, service, count, ids_hash):
+        expected = Account(*await self._book.associated(self.server.server_id))
+        found = None if service is None else await self._account(client, service, expected)
+        if found != expected:
             logger.warning("associations with a messaging router differ from its own: repairing")
-            await self._give_up_service()
+            await self._give_up_service(found, expected)
             raise Disconnected("to begin anew")
-        if count:
+        if expected.count:
             await self._book.replace_state(
                 self.server.server_id,
                 SubscriptionState.INACTIVE,
                 SubscriptionState.ACTIVE,
                 associated=True,
             )
-            self.subscribed += count
+            self.subscribed += expected.count
+            self._events.subscribed(self.server.server_id, expected, expected)
 
-    async def _agrees(self, client: Client, service: Service, count: int, ids_hash: bytes) -> bool:
+    async def _account(self, client: Client, service: Service, expected: Account) -> Account | None:
+        """The router's, after it was told ours; None if it has none, or tells none."""
         known = (await self._book.service(self.server.server_id)).service_id
         if known != service.service_id:
             self.server = self.server._replace(service_id=service.service_id)
             await self._book.set_service(self.server)
-            return not count
-        if not count:
-            return True
-        nsubs = smp.NSUBS(count, ids_hash)
+            return None if expected.count else expected
+        if not expected.count:
+            return expected
+        nsubs = smp.NSUBS(expected.count, expected.ids_hash or b"")
         try:
             answer = await client.request(nsubs, service.service_id, service.key)
         except RequestRefused as exc:
             logger.warning("the service is unavailable: %s", exc)
-            return False
+            return None
+        if not isinstance(answer, smp.SOKS):
+            return None
         hashed = client.established.session.version >= SMP_SERVICE_HASH
-        agrees = isinstance(answer, smp.SOKS) and answer.count == count
-        return agrees and (not hashed or answer.ids_hash == ids_hash)
+        return Account(answer.count, answer.ids_hash if hashed else expected.ids_hash)
 
-    async def _give_up_service(self) -> None:
+    async def _give_up_service(
+        self, found: Account | None = None, expected: Account | None = None
+    ) -> None:
         """No queue is associated any more; later connections have other credentials."""
         await self._book.clear_association(self.server.server_id)
-        self._events.repaired(self.server.server_id)
+        self._events.repaired(self.server.server_id, found, expected)
 
     async def _service_credentials(self) -> ServiceCredentials | None:
         """One certificate per messaging router, so that they cannot tell that we are the same."""
@@ -363,14 +404,25 @@ class SmpSubscriber:
 
     def _hand_on(self) -> None:
         incoming, self._incoming = self._incoming, []
-        self._events.received(self.server.server_id, incoming)
+        self._inbox.put(self._events.received(self.server.server_id, incoming), len(incoming))
+
+    def _hold(self, held: bool) -> None:
+        if self.client is not None:
+            hold(self.client, held)
+
+    def _let_go(self) -> None:
+        """So that the router keeps what has not been stored."""
+        if self.client is not None:
+            logger.warning("the store stands still: leaving a messaging router until it works")
+            abort(self.client)
 
     async def _write_events(self) -> None:
         """Of this session: an END of one that is over would say nothing."""
         said = {SubscriptionState.END: self._ended, SubscriptionState.DELETED: self._deleted}
         for state, ids in said.items():
             if written := ids[:]:
-                await self._book.set_ended(self.server.server_id, written, state)
+                ended = await self._book.set_ended(self.server.server_id, written, state)
+                self._tell([(ended_id, state) for ended_id in ended])
                 del ids[: len(written)]
                 self.subscribed = max(self.subscribed - len(written), 0)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from heliograph.db.dialects import Row, Transaction
+from heliograph.db.dialects import MAX_IN, Row, Transaction
 from heliograph.ntf.lifecycle import may_subscribe
 from heliograph.ntf.records import QueueKey, Subscription
 from heliograph.wire.tokens import SubscriptionState, SubscriptionStatus, TokenStatus
@@ -164,25 +164,35 @@ def set_statuses(
     tx: Transaction, server_id: int, statuses: Iterable[tuple[bytes, SubscriptionStatus, bool]]
 ) -> None:
     """By notifier ID; the last member says whether it is associated with our service."""
-    tx.many(
-        "UPDATE subscriptions SET status = ?, error = ?, associated = ?"
-        " WHERE server_id = ? AND notifier_id = ?",
-        [
-            (status.state.value, status.error, int(associated), server_id, notifier_id)
-            for notifier_id, status, associated in statuses
-        ],
-    )
+    alike: dict[Row, list[bytes]] = {}
+    for notifier_id, status, associated in statuses:
+        key = status.state.value, status.error, int(associated)
+        alike.setdefault(key, []).append(notifier_id)
+    for key, notifier_ids in alike.items():
+        for start in range(0, len(notifier_ids), MAX_IN):
+            chunk = notifier_ids[start : start + MAX_IN]
+            tx.execute(
+                "UPDATE subscriptions SET status = ?, error = ?, associated = ?"
+                f" WHERE server_id = ? AND notifier_id IN ({', '.join('?' * len(chunk))})",
+                (*key, server_id, *chunk),
+            )
 
 
 def set_ended(
     tx: Transaction, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
-) -> None:
-    """They are no longer ours, nor our service's."""
+) -> list[bytes]:
+    """They are no longer ours, nor our service's. The result are the subscriptions' IDs."""
     tx.many(
         "UPDATE subscriptions SET status = ?, error = ?, associated = 0"
         " WHERE server_id = ? AND notifier_id = ?",
         [(state.value, b"", server_id, notifier_id) for notifier_id in notifier_ids],
     )
+    rows = tx.query_in(
+        "SELECT subscription_id FROM subscriptions WHERE notifier_id IN {in} AND server_id = ?",
+        notifier_ids,
+        server_id,
+    )
+    return [subscription_id for (subscription_id,) in rows]
 
 
 def replace_state(

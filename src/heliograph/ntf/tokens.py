@@ -1,6 +1,7 @@
 """Tokens in the store: functions of a transaction, and the rows they read and write."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.keys import KeyPair, dh
@@ -26,7 +27,9 @@ class NewToken:
     auth_key: bytes
     dh_key: bytes
     keys: KeyPair
-    code: bytes
+    dh_secret: bytes = field(repr=False)
+    """Of `dh_key` and `keys`."""
+    code: bytes = field(repr=False)
 
 
 def token_of(row: Row) -> Token:
@@ -45,48 +48,80 @@ def find_many(tx: Transaction, token_ids: list[bytes]) -> list[Token]:
 
 
 def register(tx: Transaction, new: NewToken, seq: int, now: int, expires_at: int) -> Token | None:
+    [token] = register_many(tx, [(new, seq)], now, expires_at)
+    return token
+
+
+def register_many(
+    tx: Transaction, registrations: Sequence[tuple[NewToken, int]], now: int, expires_at: int
+) -> list[Token | None]:
     """A new token, or the one registered before with the same keys; None if its secret differs.
 
-    Either way its verification is owed.
+    Either way its verification is owed, with the number that comes with the registration.
     """
-    device = encode_token_text(new.device)
-    rows = tx.query(
-        f"SELECT {COLUMNS} FROM tokens WHERE device = ? AND auth_key = ?", (device, new.auth_key)
+    devices = [encode_token_text(new.device) for new, _ in registrations]
+    rows = tx.query_in(
+        f"SELECT {COLUMNS} FROM tokens WHERE device IN {{in}}", list(dict.fromkeys(devices))
     )
-    if rows:
-        token = token_of(rows[0])
-        try:
-            if dh(new.dh_key, token.dh_private) != token.dh_secret:
-                return None
-        except CryptoError:
-            return None
-        token = advance(tx, token, Simple.REGISTERED_AGAIN)
-    else:
-        token = Token(
-            new.token_id,
-            new.device,
-            TokenStatus.REGISTERED,
-            new.auth_key,
-            new.keys.private,
-            dh(new.dh_key, new.keys.private),
-            new.code,
-        )
-        tx.execute(
-            f"INSERT INTO tokens ({COLUMNS}, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                token.token_id,
-                device,
-                token.status.value,
-                token.auth_key,
-                token.dh_private,
-                token.dh_secret,
-                token.code,
-                0,
-                now,
-            ),
-        )
-    _owe_verification(tx, token, seq, now, expires_at)
-    return token
+    known = {(row[1], row[3]): token_of(row) for row in rows}
+    results: list[Token | None] = []
+    created: list[Row] = []
+    owed: dict[bytes, Row] = {}
+    repeated: list[Row] = []
+    for device, (new, seq) in zip(devices, registrations, strict=True):
+        key = device, new.auth_key
+        token = known.get(key)
+        if token is None:
+            token = _made(new)
+            created.append(_row(token, device, now))
+        elif not _has_secret(token, new):
+            results.append(None)
+            continue
+        else:
+            token = advance(tx, token, Simple.REGISTERED_AGAIN)
+            repeated.append((token.token_id, DebtKind.VERIFICATION.value))
+        known[key] = token
+        results.append(token)
+        owed[token.token_id] = _verification(token, seq, now, expires_at)
+    tx.many(
+        f"INSERT INTO tokens ({COLUMNS}, created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", created
+    )
+    tx.many(_FORGIVE, repeated)
+    tx.many(OWE, list(owed.values()))
+    return results
+
+
+def _made(new: NewToken) -> Token:
+    return Token(
+        new.token_id,
+        new.device,
+        TokenStatus.REGISTERED,
+        new.auth_key,
+        new.keys.private,
+        new.dh_secret,
+        new.code,
+    )
+
+
+def _row(token: Token, device: str, now: int) -> Row:
+    return (
+        token.token_id,
+        device,
+        token.status.value,
+        token.auth_key,
+        token.dh_private,
+        token.dh_secret,
+        token.code,
+        0,
+        now,
+    )
+
+
+def _has_secret(token: Token, new: NewToken) -> bool:
+    try:
+        return dh(new.dh_key, token.dh_private) == token.dh_secret
+    except CryptoError:
+        return False
 
 
 def verify(tx: Transaction, token_id: bytes, code: bytes) -> tuple[Token | None, list[bytes]]:
@@ -129,7 +164,8 @@ def replace_device(
         "UPDATE debts SET provider = ?, attempts = 0, next_at = ? WHERE token_id = ?",
         (device.provider.text, now, token_id),
     )
-    _owe_verification(tx, token, seq, now, expires_at)
+    tx.execute(_FORGIVE, (token_id, DebtKind.VERIFICATION.value))
+    tx.execute(OWE, _verification(token, seq, now, expires_at))
     return token
 
 
@@ -143,6 +179,14 @@ def advance(tx: Transaction, token: Token, event: TokenEvent) -> Token:
             for table in ("debts", "last_notifications"):
                 tx.execute(f"DELETE FROM {table} WHERE token_id = ?", (token.token_id,))
     return replace(token, status=status)
+
+
+def set_statuses(tx: Transaction, changed: Sequence[Token]) -> None:
+    """Of tokens that were advanced to what may be pushed to."""
+    tx.many(
+        "UPDATE tokens SET status = ? WHERE token_id = ?",
+        [(token.status.value, token.token_id) for token in changed],
+    )
 
 
 def delete(tx: Transaction, token_id: bytes) -> None:
@@ -186,12 +230,14 @@ def owed_row(
     return token_id, kind.value, provider, seq, now, now, expires_at
 
 
-def _owe_verification(tx: Transaction, token: Token, seq: int, now: int, expires_at: int) -> None:
+_FORGIVE = "DELETE FROM debts WHERE token_id = ? AND kind = ?"
+
+
+def _verification(token: Token, seq: int, now: int, expires_at: int) -> Row:
     """At once, also if an earlier one was put off: a client waits for it.
 
-    `seq` tells it from an earlier one that is under way, perhaps with another code.
+    So what is owed already is to be forgiven first. `seq` tells it from an earlier one that is
+    under way, perhaps with another code.
     """
-    kind = DebtKind.VERIFICATION
-    tx.execute("DELETE FROM debts WHERE token_id = ? AND kind = ?", (token.token_id, kind.value))
     provider = token.device.provider.text
-    tx.execute(OWE, owed_row(token.token_id, kind, provider, seq, now, expires_at))
+    return owed_row(token.token_id, DebtKind.VERIFICATION, provider, seq, now, expires_at)

@@ -4,7 +4,6 @@ Read from the store on a connection of its own, also while the router runs. It s
 token, queue, key or messaging router: only times, counts and the hashes that journals have.
 """
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -12,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from heliograph.db.dialects import Transaction
-from heliograph.journal.events import notification_id
+from heliograph.journal.events import Hasher, notification_id
+from heliograph.journal.identity import journal_identity
 
-__all__ = ["Trace", "describe", "read_journal", "trace"]
+_SHOWN = ("mode", "attempt", "status", "reason", "code", "notification", "notifications")
+
+__all__ = ["Trace", "describe", "hashed_token", "read_journal", "trace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +95,30 @@ def trace(tx: Transaction, token_id: bytes) -> Trace | None:
     )
 
 
-def read_journal(found: Trace, journal: Path) -> Trace:
-    """With what the journal says of the token's last notifications. It reads all of it."""
-    wanted = {item.notification for item in found.notified}
-    events = []
-    with journal.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            try:
-                event = json.loads(line)
-            except ValueError:
-                continue  # cut short by a crash
-            if isinstance(event, dict) and event.get("notification") in wanted:
-                events.append(event)
-    return replace(found, events=events)
+def read_journal(found: Trace, journal: Path, token: str) -> Trace:
+    """With what the journal says of the token and its last notifications. It reads all of it."""
+    # Only here: Arrow takes a while to be imported.
+    import pyarrow.compute as pc
+
+    from heliograph.journal.reader import read_events
+
+    notifications = [item.notification for item in found.notified]
+    where = (pc.field("token") == token) | pc.field("notification").isin(notifications)
+    events = [
+        {
+            "kind": event["kind"],
+            "at": event["at"].timestamp(),
+            **{name: event[name] for name in _SHOWN if name in event},
+        }
+        for event in read_events(journal, where)
+    ]
+    return replace(found, events=sorted(events, key=lambda event: event["at"]))
+
+
+def hashed_token(directory: Path, token_id: bytes) -> str:
+    """As the journal of the router in this directory has it."""
+    hashes = Hasher(journal_identity(directory).key).of("token")
+    return (hashes and hashes[token_id]) or ""
 
 
 def describe(found: Trace, now: float) -> Iterator[str]:
@@ -133,9 +146,8 @@ def describe(found: Trace, now: float) -> Iterator[str]:
         yield f"                failed {debt.attempts} times, next try {_at(debt.next_at, now)}"
         yield f"                given up {_at(debt.expires_at, now)}"
     for event in found.events:
-        at = event.get("at")
-        when = _at(float(at), now) if isinstance(at, int | float) else "?"
-        yield f"journal         {when}  {event.get('kind')}  {event.get('notification')}"
+        more = " ".join(str(event[name]) for name in _SHOWN if name in event)
+        yield f"journal         {_at(event['at'], now)}  {event['kind']}  {more}".rstrip()
 
 
 def _at(when: float, now: float) -> str:

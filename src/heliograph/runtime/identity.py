@@ -20,6 +20,7 @@ from heliograph.crypto.certificates import (
     certificates_to_pem,
     create_authority,
     credentials_from_pem,
+    expires_at,
     issue_leaf,
     private_key_from_pem,
     private_key_to_pem,
@@ -87,6 +88,11 @@ def load_identity(directory: Path, now: float) -> ServerIdentity:
     try:
         leaf = _matching_leaf(directory, key)
         chain = (leaf.chain[0], *authority)
+        if expires_at(chain[0]) < now:
+            raise IdentityError(
+                f"{directory / SERVER_CERTIFICATE} has expired, or this machine's clock is wrong:"
+                " run `rotate-certificate`, which keeps the address"
+            )
         identity = ServerIdentity.of(Credentials(chain, leaf.private_key), now)
     except CertificateError as exc:
         raise IdentityError(
@@ -100,11 +106,17 @@ def load_identity(directory: Path, now: float) -> ServerIdentity:
 def rotate_leaf(directory: Path, host: str, now: float, ca_key: Path | None = None) -> None:
     """Replace the online leaf and its key; the address stays. `ca_key` is where its key is now.
 
-    An interruption leaves the old leaf or the new one. A running router shows the new one after
-    its next start.
+    An interruption leaves the old leaf or the new one: the old files stay until the new are whole.
+    A running router shows the new one after its next start.
     """
-    ca_key = ca_key or directory / CA_KEY
     authority = _certificates(directory / CA_CERTIFICATE)
+    ca_key = ca_key or directory / CA_KEY
+    if not ca_key.exists():
+        raise IdentityError(
+            f"{ca_key} is missing: only the authority's key can sign a new certificate. If it is"
+            " kept elsewhere, as it should be, bring it here for a moment and name it with"
+            " --ca-key PATH; if it is lost, the certificate that there is stays in use"
+        )
     try:
         private_key = private_key_from_pem(_read(ca_key))
         leaf = issue_leaf(Credentials(authority, private_key), _common_name(host), now)

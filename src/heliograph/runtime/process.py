@@ -12,15 +12,24 @@ import resource
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from heliograph.runtime.errors import StartError
 from heliograph.transport import loop as net
 
-__all__ = ["LOCK", "lock", "notify_systemd", "raise_file_limit", "run", "running_address"]
+__all__ = [
+    "LOCK",
+    "holder",
+    "lock",
+    "notify_systemd",
+    "raise_file_limit",
+    "run",
+    "run_in",
+    "running_address",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +49,16 @@ def run(directory: Path, serve: Serve) -> int:
     os.umask(0o077)
     with lock(directory) as told:
         return net.run(_run(serve, told))
+
+
+def run_in(directory: Path, work: Coroutine[Any, Any, int]) -> int:
+    """Run something that sees to its own signals, alone in a directory."""
+    os.umask(0o077)
+    try:
+        with lock(directory):
+            return net.run(work)
+    finally:
+        work.close()
 
 
 async def _run(serve: Serve, told: Callable[[str], None]) -> int:
@@ -97,7 +116,7 @@ def lock(directory: Path) -> Iterator[Callable[[str], None]]:
         if not _take(file):
             pid = file.readline().strip() or "unknown"
             raise StartError(
-                f"{directory} is used by a router that runs already (process {pid}): stop it first,"
+                f"{directory} is used by a program that runs already (process {pid}): stop it first,"
                 " or choose another directory"
             )
 
@@ -129,16 +148,28 @@ def _take(file: TextIO) -> bool:
 
 def running_address(directory: Path) -> str | None:
     """The address of the router that runs in a directory, if one does."""
+    lines = _held(directory)
+    return (lines[1] or None) if len(lines) > 1 else None
+
+
+def holder(directory: Path) -> int | None:
+    """The process that holds a directory, if one does."""
+    lines = _held(directory)
+    return int(lines[0]) if lines else None
+
+
+def _held(directory: Path) -> list[str]:
+    """What the one who holds a directory noted; nothing if nobody does."""
     try:
         with (directory / LOCK).open() as file:
             lines = file.read().splitlines()
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
-                return (lines[1] or None) if len(lines) > 1 else None
+                return lines
     except OSError:
         pass
-    return None
+    return []
 
 
 def notify_systemd(state: str) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from heliograph.runtime import logs
 from heliograph.runtime.listening import bind_address, decode_hosts
@@ -12,6 +13,8 @@ from heliograph.wire.addresses import Host
 
 SQLITE = "sqlite:///"
 POSTGRESQL = ("postgresql://", "postgres://")
+REMOVE_OLDEST = "remove_oldest"
+REFUSE_NEW = "refuse_new"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +147,42 @@ class Journal:
 
     path: str = option(
         "",
-        "The file to append JSON lines to. If empty: none. A relative path begins in this"
-        " directory.",
+        "The directory to write segments to, or its file:// URL. If empty: none. A relative path"
+        " begins in this directory. Several routers may share one.",
+        example="journal",
+    )
+    max_megabytes: int = option(
+        1024, "How much disk the router's segments may take.", unit="megabytes", minimum=1
+    )
+    when_full: str = option(
+        REMOVE_OLDEST,
+        "What happens at `max_megabytes`: the oldest segments are removed, or no new event is"
+        " written until there is room. Either is counted and logged.",
+        choices=(REMOVE_OLDEST, REFUSE_NEW),
+    )
+    seal_seconds: float = option(
+        0.5,
+        "How old an event gets before others can read it. Less makes more and smaller files.",
+        unit="seconds",
+        above=0,
+        maximum=3600,
     )
 
     def path_in(self, directory: Path) -> Path | None:
-        return directory / self.path if self.path else None
+        if not self.path:
+            return None
+        if (url := urlsplit(self.path)).scheme == "file":
+            return Path(unquote(url.path))
+        return directory / self.path
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        url = urlsplit(self.path)
+        if url.scheme == "file":
+            if url.netloc not in ("", "localhost") or not url.path.startswith("/"):
+                yield "path", "must be file:///PATH: a directory of this machine, from its root"
+        elif "://" in self.path:
+            yield (
+                "path",
+                "must be a directory or a file:// URL: the router writes to local files only."
+                " Mount other storage, or let the pipeline copy from here",
+            )

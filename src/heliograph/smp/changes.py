@@ -59,6 +59,8 @@ class Changes:
         self.deleted_notifications: list[tuple[int]] = []
         self.deleted_notifiers: list[tuple[bytes]] = []
         self.deleted_queues: list[tuple[bytes]] = []
+        self.removed: list[bytes] = []
+        """The nonces of what goes with the deleted notifiers, once it was written."""
         self.peeks: set[bytes] = set()
         """Queues whose first message, after all of this, is wanted."""
         self.after: list[tuple[AfterCommit, AfterFailure]] = []
@@ -110,9 +112,18 @@ class Changes:
         tx.many(_INSERT_NOTIFICATION, self.notifications)
         tx.many("DELETE FROM messages WHERE seq = ?", self.deleted_messages)
         tx.many("DELETE FROM notifications WHERE seq = ?", self.deleted_notifications)
-        tx.many("DELETE FROM notifications WHERE notifier_id = ?", self.deleted_notifiers)
+        if self.deleted_notifiers:
+            self._remove_notifiers(tx)
         tx.many("DELETE FROM messages WHERE recipient_id = ?", self.deleted_queues)
         tx.many("DELETE FROM queues WHERE recipient_id = ?", self.deleted_queues)
+
+    def _remove_notifiers(self, tx: Transaction) -> None:
+        rows = tx.query_in(
+            "SELECT nonce FROM notifications WHERE notifier_id IN {in}",
+            [notifier_id for (notifier_id,) in self.deleted_notifiers],
+        )
+        self.removed = [nonce for (nonce,) in rows]
+        tx.many("DELETE FROM notifications WHERE notifier_id = ?", self.deleted_notifiers)
 
     def peek(self, tx: Transaction) -> Peeked:
         found = {}

@@ -58,8 +58,8 @@ class Client:
         self.queued: set[int] = set()
         """What is in the outbox, or sent and not known to have arrived."""
         self.unconfirmed: list[int] = []
-        self.bursts: deque[tuple[float, int]] = deque()
-        """When the unconfirmed were sent, and how many at a time."""
+        self.bursts: deque[tuple[float | None, int]] = deque()
+        """When the unconfirmed were first seen to have arrived, and how many at a time."""
         self.removed: list[int] = []
         """What is still in `queued` though it has left the store."""
         self.behind = False

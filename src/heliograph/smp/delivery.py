@@ -50,6 +50,7 @@ class Delivery:
         *,
         interval: float,
         on_delivered: Callable[[Notification], None],
+        on_stored: Callable[[Notification], None] = lambda notification: None,
     ) -> None:
         self._store = store
         self._subscribers = subscribers
@@ -57,6 +58,7 @@ class Delivery:
         self._counters = counters
         self._interval = interval
         self._on_delivered = on_delivered
+        self._on_stored = on_stored
         self._due: set[Client] = set()
         self._unconfirmed: set[Client] = set()
         self._removing: set[int] = set()
@@ -68,6 +70,7 @@ class Delivery:
 
     def stored(self, notifier: Notifier, notification: Notification) -> None:
         """A notification became durable."""
+        self._on_stored(notification)
         client = self._recipient(notifier.notifier_id, notifier.service_id)
         if client is None:
             return
@@ -153,23 +156,27 @@ class Delivery:
 
     def taken_over(self, client: Client) -> None:
         """It lives, so what has arrived there need not be repeated to its successor."""
-        self._confirm(client, time.monotonic())
+        self._confirm(client, time.monotonic(), 0.0)
 
     def confirm(self, *, at_once: bool = False) -> None:
         """Remove from the store what has arrived, a moment ago or `at_once`."""
-        before = time.monotonic() - (0.0 if at_once else CONFIRM_AFTER)
+        now = time.monotonic()
         for client in tuple(self._unconfirmed):
-            self._confirm(client, before)
+            self._confirm(client, now, 0.0 if at_once else CONFIRM_AFTER)
         self._store.commit()
 
-    def _confirm(self, client: Client, before: float) -> None:
-        """What was sent before this time."""
+    def _confirm(self, client: Client, now: float, after: float) -> None:
+        """What was seen to have arrived so long ago: a slow reader may have got it just now."""
+        if client.connection.is_closing:
+            return
+        if client.bursts and client.bursts[-1][0] is None and client.connection.has_arrived:
+            client.bursts = deque((now if at is None else at, size) for at, size in client.bursts)
         count = 0
-        for sent_at, size in client.bursts:
-            if sent_at > before:
+        for arrived_at, size in client.bursts:
+            if arrived_at is None or arrived_at > now - after:
                 break
             count += size
-        if not count or client.connection.is_closing or not client.connection.has_arrived:
+        if not count:
             return
         was_full = not self._takes_more(client)
         self._remove(client, count)
@@ -218,7 +225,7 @@ class Delivery:
                 self._unconfirmed.add(client)
                 self._counters.notifications_delivered += 1
                 self._on_delivered(notification)
-            client.bursts.append((time.monotonic(), len(client.unconfirmed) - unconfirmed))
+            client.bursts.append((None, len(client.unconfirmed) - unconfirmed))
             self._outgoing.flush()
         if client.outbox or (client.behind and client.loads):
             return

@@ -5,7 +5,7 @@ import os
 import time
 from typing import Any
 
-from heliograph.crypto.boxes import NONCE_SIZE, box_padded
+from heliograph.crypto.boxes import NONCE_SIZE, box_padded, box_with
 from heliograph.smp.changes import Peeked
 from heliograph.smp.clients import Client, Subscription
 from heliograph.smp.context import Context
@@ -21,6 +21,7 @@ from heliograph.wire import smp
 from heliograph.wire.errors import ErrorCode
 from heliograph.wire.fields import MsgFlags
 from heliograph.wire.messages import RCV_MESSAGE_SIZE, RcvMessage, RcvQuota, encode_rcv_message
+from heliograph.wire.primitives import pad
 from heliograph.wire.push import NMSG_META_SIZE, NMsgMeta, encode_nmsg_meta
 from heliograph.wire.requests import Request
 
@@ -145,13 +146,14 @@ class Messaging:
             queue = client.waiting.pop(recipient_id)
             changes.peeks.add(recipient_id)
             changes.then(self._pusher(client, queue), lambda _: client.connection.abort())
+        if client.waiting:
+            self._held_back.add(client)
 
     def settled(self) -> None:
         """All that was pending has been written: whoever still reads gets more."""
         held_back, self._held_back = self._held_back, set()
         for client in held_back:
             if client.waiting and client.connection.is_writable:
-                self._held_back.add(client)
                 self.resume(client)
 
     def _pusher(self, client: Client, queue: Queue) -> Any:
@@ -177,8 +179,8 @@ class Messaging:
     def _add_notification(self, notifier: Notifier, msg_id: bytes, now: int) -> Notification:
         store = self._context.store
         nonce = os.urandom(NONCE_SIZE)
-        meta = encode_nmsg_meta(NMsgMeta(msg_id, now))
-        boxed = box_padded(notifier.secret, nonce, meta, NMSG_META_SIZE)
+        meta = pad(encode_nmsg_meta(NMsgMeta(msg_id, now)), NMSG_META_SIZE)
+        boxed = box_with(notifier.box_key, nonce, meta)
         notification = Notification(
             store.next_notification, notifier.notifier_id, nonce, boxed, now
         )

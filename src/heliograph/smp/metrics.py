@@ -16,6 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from heliograph import __version__
+from heliograph.journal.metrics import journal_metrics
 from heliograph.runtime.metrics import counter, gauge
 from heliograph.wire.handshakes import ServiceRole
 
@@ -102,6 +103,7 @@ class SmpCollector(Collector):
         yield from self._services()
         yield from self._connections()
         yield from self._own()
+        yield from journal_metrics("smp", self._router.journal)
 
     def _queues(self) -> Iterator[Metric]:
         counters, totals = self._router.counters, self._totals

@@ -18,11 +18,17 @@ class Outgoing:
         self._answered: dict[Client, int] = {}
 
     def answer(self, client: Client, request: Request, message: Any) -> None:
-        self.push(client, request.entity_id, message, request.corr_id)
+        self._push(client, Answer(request.corr_id, request.entity_id, message))
         self._answered[client] = self._answered.get(client, 0) + 1
 
-    def push(self, client: Client, entity_id: bytes, message: Any, corr_id: bytes = b"") -> None:
-        self._messages.setdefault(client, []).append(Answer(corr_id, entity_id, message))
+    def push(self, client: Client, entity_id: bytes, message: Any) -> None:
+        self._push(client, Answer(b"", entity_id, message))
+
+    def _push(self, client: Client, message: Answer) -> None:
+        messages = self._messages.get(client)
+        if messages is None:
+            messages = self._messages[client] = []
+        messages.append(message)
 
     def pending(self, client: Client) -> int:
         return len(self._messages.get(client, ()))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from heliograph.crypto.boxes import hsalsa20
 from heliograph.wire.fields import QueueMode
 from heliograph.wire.handshakes import ServiceRole
 
@@ -25,6 +26,14 @@ class Notifier:
     key: bytes
     secret: bytes = field(repr=False)
     service_id: bytes | None = None
+    _box_key: bytes | None = field(default=None, repr=False)
+
+    @property
+    def box_key(self) -> bytes:
+        """What notifications are encrypted with, derived once."""
+        if self._box_key is None:
+            self._box_key = hsalsa20(self.secret)
+        return self._box_key
 
 
 @dataclass(slots=True, eq=False)

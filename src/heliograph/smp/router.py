@@ -8,12 +8,13 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
 from heliograph.db.database import Database
-from heliograph.journal.events import Event, notification_id
+from heliograph.journal.events import NO_JOURNAL, Journal
+from heliograph.smp.chronicle import Chronicle
 from heliograph.smp.clients import Client, Subscribers
 from heliograph.smp.commands import Commands
 from heliograph.smp.context import Context, Rules
@@ -21,7 +22,7 @@ from heliograph.smp.delivery import Delivery
 from heliograph.smp.metrics import Counters
 from heliograph.smp.outgoing import Outgoing
 from heliograph.smp.queues import Name, Queues
-from heliograph.smp.records import ID_SIZE, Notification, Service
+from heliograph.smp.records import ID_SIZE, Service
 from heliograph.smp.schema import MIGRATIONS
 from heliograph.smp.store import Store
 from heliograph.smp.verify import ENTITY_OF, check
@@ -32,8 +33,6 @@ from heliograph.wire.errors import STORE, ErrorCode, TransportError
 from heliograph.wire.requests import Request
 
 logger = logging.getLogger(__name__)
-
-Journal = Callable[[Event], None]
 
 DAY = 86_400
 
@@ -60,10 +59,13 @@ class SmpRouter:
         self.subscribers = Subscribers()
         self.services: dict[bytes, Service] = {}
         self._services_by_fingerprint: dict[bytes, Service] = {}
-        self._journal = journal
+        self.journal = journal
+        self.chronicle = Chronicle(journal)
         self._database = database
         self._outgoing = Outgoing()
-        self.store = Store(database, self._store_failed, self._store_settled)
+        self.store = Store(
+            database, self._store_failed, self._store_settled, self.chronicle.removed
+        )
         self.queues = Queues(self.store, settings.cached_queues)
         self._delivery = Delivery(
             self.store,
@@ -71,7 +73,8 @@ class SmpRouter:
             self._outgoing,
             self.counters,
             interval=settings.ntf_delivery_interval,
-            on_delivered=self._delivered,
+            on_delivered=self.chronicle.delivered,
+            on_stored=self.chronicle.stored,
         )
         self._commands = Commands(
             Context(
@@ -92,16 +95,23 @@ class SmpRouter:
         cls, url: str, settings: SmpSettings | None = None, journal: Journal | None = None
     ) -> "SmpRouter":
         """Open the store at `url` and begin to deliver and expire."""
-        database = await Database.open(url, MIGRATIONS)
-        router = cls(database, settings or SmpSettings(), journal or _no_journal)
+        database = await Database.open(url, MIGRATIONS, exclusive=True)
+        router = cls(database, settings or SmpSettings(), journal or NO_JOURNAL)
         try:
             for service in await router.store.start():
                 router._add_service(service)
         except BaseException:
             await database.close()
             raise
-        router._run(router._delivery.run())
-        router._run(router._expire())
+        chronicle, store = router.chronicle, router.store
+        chronicle.started()
+        for work in (
+            router._delivery.run(),
+            router._expire(),
+            chronicle.tell_recovered(store, store.next_notification),
+            chronicle.keep_counting(),
+        ):
+            router._run(work)
         return router
 
     async def close(self) -> None:
@@ -110,8 +120,10 @@ class SmpRouter:
             task.cancel()
         self._delivery.close()
         self._delivery.confirm(at_once=True)
+        self._database.hurry()
         await self.store.drained()
         await self._database.close()
+        self.chronicle.stopped()
 
     # heliograph.transport.server.Router
 
@@ -119,9 +131,11 @@ class SmpRouter:
         if connection.established is not None:
             connection.state = client = Client(connection, connection.established)
             self.clients.add(client)
+            self.chronicle.connected()
 
     def received(self, connection: ServerConnection, requests: list[Request]) -> None:
         client: Client = connection.state
+        self.chronicle.commanded(requests)
         if client.loading:
             client.backlog += requests
             return
@@ -252,11 +266,6 @@ class SmpRouter:
         self.services[service.service_id] = service
         self._services_by_fingerprint[service.fingerprint] = service
 
-    def _delivered(self, notification: Notification) -> None:
-        self._journal(
-            Event("notification_delivered", time.time(), notification_id(notification.nonce))
-        )
-
     def _store_failed(self) -> None:
         """Memory is ahead of the store: forget it. Clients are told, and subscribe again."""
         self.counters.store_failures += 1
@@ -281,14 +290,13 @@ class SmpRouter:
         while expired := await self.store.expire_messages(int(now - settings.message_ttl)):
             self.counters.messages_expired += sum(len(seqs) for seqs, _ in expired.values())
             self.queues.shrink(expired)
-        while await self.store.expire_notifications(int(now - settings.notification_ttl)):
-            pass
+        more = True
+        while more:
+            before = int(now - settings.notification_ttl)
+            expired_nonces, more = await self.store.expire_notifications(before)
+            self.chronicle.expired(expired_nonces)
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _no_journal(_: Event) -> None:
-    return None

@@ -9,7 +9,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from heliograph.db.errors import DatabaseError, DatabaseLost
-from heliograph.journal.writer import JsonLinesWriter
+from heliograph.journal.events import NO_JOURNAL, Journal
+from heliograph.journal.opening import open_journal
+from heliograph.journal.schema import Part
+from heliograph.runtime import expiry
 from heliograph.runtime.errors import StartError
 from heliograph.runtime.http import HttpServer
 from heliograph.runtime.identity import load_identity
@@ -18,7 +21,7 @@ from heliograph.runtime.metrics import process_registry
 from heliograph.runtime.process import raise_file_limit
 from heliograph.smp.config import SmpConfig
 from heliograph.smp.metrics import SmpCollector
-from heliograph.smp.router import Journal, SmpRouter, SmpSettings
+from heliograph.smp.router import SmpRouter, SmpSettings
 from heliograph.transport.protocols import SMP
 from heliograph.transport.server import Listener
 from heliograph.wire.addresses import Scheme, ServerAddress
@@ -39,6 +42,7 @@ async def serve(config: SmpConfig, directory: Path) -> AsyncIterator[str]:
     limits = config.clients.limits()
     raise_file_limit(limits.max_connections + SPARE_FILES)
     registry = process_registry()
+    registry.register(expiry.CertificateCollector("smp", identity))
     router: SmpRouter | None = None
     listening = False
 
@@ -57,16 +61,16 @@ async def serve(config: SmpConfig, directory: Path) -> AsyncIterator[str]:
             port = await http.start(config.metrics.host, config.metrics.port)
             stack.push_async_callback(http.close)
             logger.info("metrics at http://%s:%d/metrics", config.metrics.host, port)
-        journal: Journal | None = None
-        if (path := config.journal.path_in(directory)) is not None:
-            journal = writer = _open_journal(path)
-            stack.callback(writer.close)
-        router = await _open(config, directory, settings, journal)
+        journal = open_journal(config.journal, directory, Part.SMP)
+        if journal is not None:
+            stack.callback(journal.close)
+        router = await _open(config, directory, settings, journal or NO_JOURNAL)
         stack.push_async_callback(router.close)
         listener = Listener(SMP, identity, router, limits=limits, request_client_certificate=True)
         port = await _listen(listener, config)
         stack.push_async_callback(listener.close)
         listening = True
+        stack.push_async_callback(_cancel, asyncio.create_task(expiry.watch(identity)))
         if config.metrics.port is not None:
             collector = SmpCollector(router, listener, port)
             registry.register(collector)
@@ -84,7 +88,7 @@ async def serve(config: SmpConfig, directory: Path) -> AsyncIterator[str]:
 
 
 async def _open(
-    config: SmpConfig, directory: Path, settings: SmpSettings, journal: Journal | None
+    config: SmpConfig, directory: Path, settings: SmpSettings, journal: Journal
 ) -> SmpRouter:
     try:
         return await SmpRouter.start(config.store_url(directory), settings, journal)
@@ -92,15 +96,6 @@ async def _open(
         raise StartError(f"the store cannot be reached: {exc}: see [store] url") from exc
     except DatabaseError as exc:
         raise StartError(f"the store cannot be opened: {exc}") from exc
-
-
-def _open_journal(path: Path) -> JsonLinesWriter:
-    """A journal that cannot be written is said at once, and stops nobody."""
-    try:
-        path.open("ab").close()
-    except OSError as exc:
-        logger.error("[journal] path: %s cannot be written: %s", path, exc.strerror)
-    return JsonLinesWriter(path)
 
 
 async def _listen(listener: Listener, config: SmpConfig) -> int:

@@ -42,10 +42,13 @@ class Store:
         database: Database,
         on_failure: Callable[[], None],
         on_settled: Callable[[], None],
+        on_removed: Callable[[list[bytes]], None] = lambda nonces: None,
     ) -> None:
+        """`on_removed` gets the nonces of notifications that went with their notifier."""
         self._database = database
         self._on_failure = on_failure
         self._on_settled = on_settled
+        self._on_removed = on_removed
         self.is_failing = False
         """The last attempt to make something durable failed."""
         self._drained = asyncio.Event()
@@ -115,6 +118,8 @@ class Store:
             peeked = future.result()
             for committed, _ in changes.after:
                 _call(committed, peeked)
+            if changes.removed:
+                _call(self._on_removed, changes.removed)
         else:
             self._fail(changes, error)
         self._on_settled()
@@ -247,18 +252,31 @@ class Store:
 
         return await self._database.write(expire)
 
-    async def expire_notifications(self, before: int) -> bool:
-        """Delete a page of notifications that are too old; whether there may be more."""
-
-        def expire(tx: Transaction) -> bool:
-            oldest = tx.query(
-                "SELECT seq, timestamp FROM notifications ORDER BY seq LIMIT ?", (_EXPIRED_PAGE,)
+    async def waiting(self, after: int, before: int, limit: int) -> list[tuple[int, bytes]]:
+        """A page of notifications, whoever they are for: `seq` and nonce."""
+        rows = await self._database.read(
+            lambda tx: tx.query(
+                "SELECT seq, nonce FROM notifications WHERE seq > ? AND seq < ?"
+                " ORDER BY seq LIMIT ?",
+                (after, before, limit),
             )
-            old = [(seq,) for seq, timestamp in oldest if timestamp < before]
-            tx.many("DELETE FROM notifications WHERE seq = ?", old)
-            return len(old) == _EXPIRED_PAGE
+        )
+        return [(seq, nonce) for seq, nonce in rows]
 
-        return await self._database.write(expire)
+    async def expire_notifications(self, before: int) -> tuple[list[bytes], bool]:
+        """Delete a page of those that are too old; their nonces, and whether there may be more."""
+
+        def expire(tx: Transaction) -> list[bytes]:
+            oldest = tx.query(
+                "SELECT seq, timestamp, nonce FROM notifications ORDER BY seq LIMIT ?",
+                (_EXPIRED_PAGE,),
+            )
+            old = [(seq, nonce) for seq, timestamp, nonce in oldest if timestamp < before]
+            tx.many("DELETE FROM notifications WHERE seq = ?", [(seq,) for seq, _ in old])
+            return [nonce for _, nonce in old]
+
+        nonces = await self._database.write(expire)
+        return nonces, len(nonces) == _EXPIRED_PAGE
 
     async def counts(self) -> tuple[int, int, int, int]:
         """Queues, queues with a notifier, messages, notifications."""

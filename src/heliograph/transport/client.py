@@ -62,6 +62,8 @@ from heliograph.wire.versions import VersionRange
 logger = logging.getLogger(__name__)
 
 CORR_ID_SIZE = 24
+SEND_AFTER = 100
+"""So many commands fill a block, more or less."""
 
 PushHandler = Callable[[bytes, Any], None]
 """Called with the entity ID and the message."""
@@ -207,7 +209,9 @@ class Client:
         """The answer to each command in order, or the `ClientError` in its place."""
         futures: list[asyncio.Future[Any]] = []
         try:
-            for request in requests:
+            for count, request in enumerate(requests, 1):
+                if count % SEND_AFTER == 0:
+                    await asyncio.sleep(0)  # let the router work on these while the next are signed
                 try:
                     futures.append(await self._send(request))
                 except ClientError as exc:

@@ -102,7 +102,8 @@ class ServerConnection(BlockConnection):
         """Answers and pushes together; `answered` of them are answers."""
         self._unanswered -= answered
         if self.established is not None and not self.is_closing:
-            self.send([self._encode(message) for message in messages])
+            limit = max_transmission_size(self.established.session)
+            self.send([self._encode(message, limit) for message in messages])
         if self._held and self._has_room():
             self.unhold()
 
@@ -112,11 +113,11 @@ class ServerConnection(BlockConnection):
             session, responses = self.established.session, self.protocol.responses
             self.send([encode_reply(session, responses, *message) for message in messages])
 
-    def _encode(self, answer: Answer) -> bytes:
+    def _encode(self, answer: Answer, limit: int) -> bytes:
         session = self.established.session  # type: ignore[union-attr]
         try:
             data = encode_reply(session, self.protocol.responses, *answer)
-            if len(data) <= max_transmission_size(session):
+            if len(data) <= limit:
                 return data
         except WireError:
             pass

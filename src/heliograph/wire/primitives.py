@@ -66,10 +66,13 @@ class Codec(Generic[T]):
     decode: Callable[[Reader], T]
 
 
+_LENGTHS = tuple(bytes((length,)) for length in range(256))
+
+
 def encode_short(data: bytes) -> bytes:
     if len(data) > 255:
         raise WireError(ErrorCode.LARGE_MSG, f"{len(data)} bytes in a string of at most 255")
-    return bytes((len(data),)) + data
+    return _LENGTHS[len(data)] + data
 
 
 def encode_large(data: bytes) -> bytes:

@@ -71,6 +71,7 @@ class Table:
         self._by_type = {message.type: message for message in self.messages}
         self._by_tag = {tag_of(message): message for message in self.messages}
         self._layouts: dict[tuple[bytes, int], tuple[Field, ...]] = {}
+        self._encodings: dict[tuple[type[Any], int], tuple[bytes, tuple[Field, ...]]] = {}
 
     def credentials(self, value: Any) -> Credentials:
         return self._by_type[type(value)].credentials
@@ -79,12 +80,17 @@ class Table:
         message = self._by_type[type(value)]
         if message.downgrade is not None:
             value = message.downgrade(value, version)
+        encoding = self._encodings.get((type(value), version))
+        if encoding is None:
             message = self._by_type[type(value)]
-        tag = tag_of(message)
-        fields = self._layout(tag, message, version)
+            tag = tag_of(message)
+            fields = self._layout(tag, message, version)
+            encoding = tag + b" " if fields else tag, fields
+            self._encodings[type(value), version] = encoding
+        head, fields = encoding
         if not fields:
-            return tag
-        parts = [tag, b" "]
+            return head
+        parts = [head]
         for name, codec, _, _ in fields:
             parts.append(codec.encode(getattr(value, name) if name else None))
         return b"".join(parts)

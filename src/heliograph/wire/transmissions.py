@@ -70,6 +70,8 @@ def encode_transmission(
     auth: bytes = b"",
     service_signature: bytes | None = None,
 ) -> bytes:
+    if not auth and session.implied_session:  # all that a router sends
+        return b"\0" + encode_short(corr_id) + encode_short(entity_id) + command
     head = encode_short(auth)
     if auth and session.service_auth:
         head += b"0" if service_signature is None else b"1" + encode_short(service_signature)

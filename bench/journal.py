@@ -1,0 +1,138 @@
+"""What an event costs a router that keeps a journal: CPU, of its own thread and of the journal's.
+
+Beside it, in the same rounds, what writing the same events as lines of JSON would cost.
+"""
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from heliograph.journal.events import Hasher, Journal
+from heliograph.journal.identity import JournalIdentity
+from heliograph.journal.writer import JournalWriter
+
+NOTIFICATIONS = 20_000
+EVENTS = 5
+ROUNDS = 7
+BURST = 100
+STORED = ("notification", "token", "subscription", "provider", "ntf_seq")
+PUSH = ("token", "provider", "mode", "push", "attempt")
+TOKENS = 4_000
+KEY = bytes(32)
+
+
+async def run() -> None:
+    tokens = [os.urandom(24) for _ in range(TOKENS)]
+    subscriptions = [os.urandom(24) for _ in range(TOKENS * 4)]
+    journal: list[tuple[float, float, int]] = []
+    lines: list[float] = []
+    for _ in range(ROUNDS):
+        nonces = [os.urandom(24) for _ in range(NOTIFICATIONS)]
+
+        def burst(journal: Journal, start: int, nonces: list[bytes] = nonces) -> None:
+            """As a notification router does: received, stored, owed, tried, accepted."""
+            numbers = range(start, start + BURST)
+            own = True, "smp1.example.com"
+            journal.many(
+                "nmsg_received",
+                ("at", "notification", "own_server", "smp_host"),
+                [(1e9, nonces[number], *own) for number in numbers],
+            )
+            journal.many(
+                "nmsg_stored",
+                (*STORED, "own_server", "smp_host"),
+                [
+                    (
+                        nonces[number],
+                        tokens[number % TOKENS],
+                        subscriptions[number % len(subscriptions)],
+                        "apns_prod",
+                        number,
+                        *own,
+                    )
+                    for number in numbers
+                ],
+            )
+            pushes = [
+                (token := tokens[number % TOKENS], "apns_prod", "message", token, 1)
+                for number in numbers
+            ]
+            owed = [(*push, number) for push, number in zip(pushes, numbers, strict=True)]
+            journal.many("push_owed", (*PUSH, "through"), owed)
+            for push in pushes:
+                columns: dict[str, Any] = dict(zip(PUSH, push, strict=True))
+                journal("push_attempted", **columns)
+            journal.many(
+                "push_accepted",
+                (*PUSH, "through", "notifications"),
+                [(*row, [nonces[row[-1]]]) for row in owed],
+            )
+
+        journal.append(_journal(burst))
+        lines.append(_lines(burst))
+    hot, all_in_all, size = min(journal, key=lambda taken: taken[1])
+    print("journal: CPU us an event, the quietest of", ROUNDS, "rounds")
+    print(f"  the router's thread           {hot:6.2f}")
+    print(f"  all in all                    {all_in_all:6.2f}")
+    print(f"  as lines of JSON              {min(lines):6.2f}  ({min(lines) / all_in_all:.1f} x)")
+    print(f"  bytes of a sealed segment     {size:6d}")
+
+
+def _journal(burst: Callable[[Journal, int], None]) -> tuple[float, float, int]:
+    """CPU of the thread that notes and of the process, with the making of the events; size."""
+    with tempfile.TemporaryDirectory() as place:
+        writer = JournalWriter(Path(place), JournalIdentity("0" * 16, KEY), "ntf")
+        writer("router_started")
+        while not writer.written:
+            time.sleep(0.01)  # what is done only once is not what an event costs
+        began = time.process_time()
+        noting = 0.0
+        for start in range(0, NOTIFICATIONS, BURST):
+            at = time.thread_time()
+            burst(writer, start)
+            noting += time.thread_time() - at
+            while writer.backlog > 20_000:
+                time.sleep(0.005)
+        writer.close()
+        taken = time.process_time() - began
+        assert writer.lost == 0
+        size = sum(path.stat().st_size for path in Path(place).rglob("*.parquet"))
+        count = NOTIFICATIONS * EVENTS
+        return noting / count * 1e6, taken / count * 1e6, size // count
+
+
+class _Lines(Journal):
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w")
+        self._hasher = Hasher(KEY)
+
+    def __call__(self, kind: str, /, at: float | None = None, **columns: object) -> None:
+        for name, value in columns.items():
+            hashes = self._hasher.of(name)
+            if isinstance(value, bytes) and hashes is not None:
+                columns[name] = hashes[value]
+            elif isinstance(value, list) and hashes is not None:
+                columns[name] = [hashes[item] for item in value]
+        event = {"kind": kind, "at": at or time.time(), "mono": time.monotonic_ns(), **columns}
+        self._file.write(json.dumps(event, separators=(",", ":")) + "\n")
+
+    def many(self, kind: str, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
+        for row in rows:
+            self(kind, **dict(zip(names, row, strict=True)))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _lines(burst: Callable[[Journal, int], None]) -> float:
+    with tempfile.TemporaryDirectory() as place:
+        lines = _Lines(Path(place) / "journal.jsonl")
+        began = time.process_time()
+        for start in range(0, NOTIFICATIONS, BURST):
+            burst(lines, start)
+        lines.close()
+        return (time.process_time() - began) / (NOTIFICATIONS * EVENTS) * 1e6

@@ -1,0 +1,271 @@
+"""The pipeline at 1, 5 and 20 million events, beside DuckDB, and the latency of its stream.
+
+    python -m bench.pipeline [EVENTS...]
+
+Events are of a fleet that `heliograph.sim.fleet` makes. "core" is the ledger's aggregation, from
+events to a fate for each notification; DuckDB does the same from the same files in the same run,
+and the counts of fates must be equal. Ratios are of CPU, which other work on the machine disturbs
+least; the JVM's start is not counted.
+"""
+
+import asyncio
+import itertools
+import resource
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from bench.harness import _tree_cpu
+from heliograph.pipeline import fates, ledger
+from heliograph.pipeline.columns import EVENTS
+from heliograph.pipeline.routers import router_facts
+from heliograph.pipeline.runner import Pipeline, RunSettings
+from heliograph.pipeline.schedule import Schedule, Stream
+from heliograph.pipeline.session import open_session
+from heliograph.pipeline.tables import open_tables
+from heliograph.sim.fleet import Fleet, FleetSettings
+
+SIZES = (1_000_000, 5_000_000, 20_000_000)
+PER_NOTIFICATION = 6.1
+MEMORY = "3g"
+CORES = 2
+STREAM_SECONDS = 40.0
+SEAL = 0.5
+
+CORE = """
+WITH events AS (SELECT *, epoch_us("at") AS us FROM read_parquet($files)),
+slim AS (
+  SELECT unnest(CASE WHEN kind IN ('push_accepted', 'push_owed') THEN notifications
+                     ELSE [notification] END) AS n, *
+  FROM events WHERE kind IN ('notification_stored', 'notification_delivered',
+    'notification_removed', 'notification_expired', 'nmsg_received', 'nmsg_stored', 'nmsg_unknown',
+    'nmsg_dropped', 'agent_decrypted', 'device_shown')
+    OR (kind IN ('push_accepted', 'push_owed') AND mode = 'message' AND notifications IS NOT NULL)),
+marks AS (
+  SELECT n,
+    min(us) FILTER (kind = 'notification_stored') AS smp_stored_at,
+    min(us) FILTER (kind = 'notification_delivered') AS smp_delivered_at,
+    min(us) FILTER (kind IN ('notification_removed', 'notification_expired')) AS smp_gone_at,
+    min(us) FILTER (kind = 'nmsg_received') AS received_at,
+    min(us) FILTER (kind = 'nmsg_stored') AS stored_at,
+    min(us) FILTER (kind IN ('nmsg_unknown', 'nmsg_dropped')) AS undeliverable_at,
+    min(us) FILTER (kind = 'push_accepted') AS accepted_at,
+    min(us) FILTER (kind = 'agent_decrypted') AS decrypted_at,
+    min(us) FILTER (kind = 'device_shown') AS shown_at,
+    max(boot) FILTER (kind = 'notification_stored') AS smp_boot,
+    max(router) FILTER (kind = 'notification_stored') AS smp_router,
+    max(smp_host) FILTER (kind = 'nmsg_stored') AS server,
+    max(ntf_seq) AS ntf_seq,
+    max_by(token, ntf_seq) FILTER (kind = 'nmsg_stored') AS token,
+    max_by(subscription, ntf_seq) FILTER (kind = 'nmsg_stored') AS subscription,
+    max(through) FILTER (kind = 'push_owed') AS owed_through,
+    max(token) FILTER (kind = 'push_owed') AS owed_token
+  FROM slim GROUP BY n),
+settled AS (
+  SELECT token AS owner, max(provider) AS provider,
+    max(through) FILTER (kind = 'push_accepted') AS accepted_through,
+    max(through) FILTER (kind = 'push_expired') AS expired_through,
+    max(through) FILTER (kind = 'token_invalid') AS invalid_through,
+    max(through) FILTER (kind = 'token_deleted') AS deleted_through
+  FROM events WHERE (kind IN ('push_accepted', 'push_expired', 'push_owed') AND mode = 'message')
+    OR kind IN ('token_invalid', 'token_deleted') GROUP BY token)
+SELECT n, smp_stored_at, accepted_at - smp_stored_at AS total_us, provider, server,
+  CASE WHEN shown_at IS NOT NULL THEN 'shown'
+    WHEN coalesce(accepted_at, decrypted_at) IS NOT NULL THEN 'accepted'
+    WHEN ntf_seq <= accepted_through THEN 'superseded'
+    WHEN ntf_seq <= invalid_through THEN 'rejected'
+    WHEN ntf_seq <= deleted_through THEN 'undeliverable'
+    WHEN ntf_seq <= expired_through THEN 'expired'
+    WHEN ntf_seq IS NOT NULL THEN 'owed'
+    WHEN undeliverable_at IS NOT NULL THEN 'undeliverable'
+    WHEN smp_gone_at IS NOT NULL THEN 'removed'
+    WHEN smp_delivered_at IS NOT NULL THEN 'delivered'
+    ELSE 'waiting' END AS fate
+FROM marks LEFT JOIN settled ON token = owner
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    cpu: float
+    wall: float
+
+
+class Spark:
+    """A session, and what its JVM costs."""
+
+    def __init__(self) -> None:
+        self.session = open_session(f"local[{CORES}]", settings={"spark.driver.memory": MEMORY})
+        jvm: Any = self.session.sparkContext._jvm
+        self.pid = int(jvm.java.lang.ProcessHandle.current().pid())
+
+    def measure(self, work: Callable[[], Any]) -> tuple[Any, Cost]:
+        before, started = _tree_cpu(self.pid), time.perf_counter()
+        result = work()
+        return result, Cost(_tree_cpu(self.pid) - before, time.perf_counter() - started)
+
+    @property
+    def peak(self) -> int:
+        """Bytes that were resident at most."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+        return 0
+
+
+def _own_cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _duckdb(files: list[str]) -> tuple[dict[str, int], Cost]:
+    before, started = _own_cpu(), time.perf_counter()
+    with duckdb.connect() as connection:
+        connection.execute(f"SET threads = {CORES}")
+        connection.execute(f"CREATE TABLE ledger AS {CORE}", {"files": files})
+        cost = Cost(_own_cpu() - before, time.perf_counter() - started)
+        rows = connection.execute("SELECT fate, count(*) FROM ledger GROUP BY fate").fetchall()
+    return dict(rows), cost
+
+
+def _core(spark: Spark, files: list[str], size: int) -> Any:
+    """From events to rows with fates, all of them computed, none kept."""
+    session = spark.session
+    session.conf.set("spark.sql.shuffle.partitions", str(max(CORES, size // (8 << 20))))
+    events = session.read.schema(EVENTS).parquet(*files)
+    boots = {"1": {"last_at": 0}}
+    routers = router_facts({"ntf00": {"part": "ntf", "boots": boots}})
+    return fates.decide(ledger.marks(events), ledger.settlements(events), routers)
+
+
+def _bench_size(spark: Spark, events: int, work: Path) -> None:
+    fleet = Fleet(FleetSettings(round(events / PER_NOTIFICATION), tokens=max(events // 250, 50)))
+    paths = fleet.write(work / "journal", rows_per_segment=200_000)
+    files = [str(path) for path in paths]
+    size = sum(path.stat().st_size for path in paths)
+    print(f"\n{fleet.events:,} events in {len(paths)} segments, {size / 1e6:.0f} MB")
+
+    def noop() -> None:
+        _core(spark, files, size).write.format("noop").mode("overwrite").save()
+
+    found, yardstick = _duckdb(files)
+    _, core = spark.measure(noop)
+    assert found == fleet.fates, (found, fleet.fates)
+    _line("DuckDB, core", fleet.events, yardstick)
+    _line("Spark, core", fleet.events, core, yardstick)
+    with open_tables(work / "tables") as tables:
+        made = Pipeline(spark.session, tables, RunSettings((str(work / "journal"),)))
+
+        def take() -> None:
+            while made.take() is not None:
+                pass
+
+        _, taken = spark.measure(take)
+        _line("ingest and marks, committed", fleet.events, taken)
+        account, counted = spark.measure(made.account)
+        assert account.fates == fleet.fates, (account.fates, fleet.fates)
+        _line("ledger, merged and counted", fleet.events, counted)
+        _, updated = spark.measure(made.update_stats)
+        _line("stats", fleet.events, updated)
+    print(f"  peak memory of the JVM so far {spark.peak / 1e6:.0f} MB")
+
+
+def _line(name: str, events: int, cost: Cost, than: Cost | None = None) -> None:
+    ratio = "" if than is None else f", {cost.cpu / than.cpu:.2f} times DuckDB's CPU"
+    print(
+        f"  {name:<28} {events / cost.wall:>11,.0f} events/s, {cost.cpu / events * 1e6:6.2f} us"
+        f" of CPU an event{ratio}",
+        flush=True,
+    )
+
+
+def _bench_stream(spark: Spark, work: Path) -> None:
+    """A segment each half second, as routers seal them: from event to a row that can be read."""
+    from tests.pipeline.support import Scribe, write_segment
+
+    journal = work / "journal"
+    (journal / "ntf").mkdir(parents=True)
+    stop = threading.Event()
+    written: list[float] = []
+    seen_at: list[tuple[int, float]] = [(0, 0.0)]
+    with open_tables(work / "tables") as tables:
+        made = Pipeline(spark.session, tables, RunSettings((str(journal),)))
+        stream = Stream(made, Schedule(poll=0.02, stats=10.0, account=15.0), stop)
+        threads = [
+            threading.Thread(target=stream.run),
+            threading.Thread(target=_watch, args=(tables, seen_at, stop)),
+        ]
+        for thread in threads:
+            thread.start()
+        scribe, number = Scribe(), 0
+        until = time.time() + STREAM_SECONDS
+        while time.time() < until:
+            begun = time.time()
+            for index in range(100):
+                at = datetime.fromtimestamp(begun + SEAL * index / 100, UTC)
+                count = len(scribe.events)
+                scribe.nmsg(count, 0.0, f"t{count % 50}", f"s{count % 200}")
+                for event in scribe.events[-2:]:
+                    event["at"] = at
+            time.sleep(max(0.0, begun + SEAL - time.time()))
+            number += 1
+            new = scribe.events[len(written) :]
+            write_segment(journal, f"ntf/1000-{number:08d}", new)
+            written += [event["at"].timestamp() for event in new]
+        while seen_at[-1][0] < len(written):
+            time.sleep(0.05)
+        stop.set()
+        for thread in threads:
+            thread.join()
+    latencies = [
+        at - sent
+        for (before, _), (seen, at) in itertools.pairwise(seen_at)
+        for sent in written[before:seen]
+    ]
+    steady = sorted(latencies[len(latencies) // 4 :])
+    p50, p99 = (steady[int(len(steady) * rank)] for rank in (0.5, 0.99))
+    print(
+        f"\nstream, a segment each {SEAL} s: event to ledger row p50 {p50:.2f} s, p99 {p99:.2f} s"
+    )
+
+
+def _watch(tables: Any, seen_at: list[tuple[int, float]], stop: threading.Event) -> None:
+    """When which event could first be read."""
+    while not stop.wait(0.005):
+        pairs = tables.manifest.seen.get("ntf/1000", ())
+        if pairs and pairs[0][1] > seen_at[-1][0]:
+            seen_at.append((pairs[0][1], time.time()))
+
+
+async def run(sizes: tuple[int, ...] = SIZES) -> None:
+    await asyncio.to_thread(_run, sizes)
+
+
+def _run(sizes: tuple[int, ...]) -> None:
+    spark = Spark()
+    work = Path(tempfile.mkdtemp(prefix="heliograph-bench-"))
+    try:
+        warm = Fleet(FleetSettings(50_000, tokens=1000)).write(work / "warm" / "journal")
+        files = [str(path) for path in warm]
+        for _ in range(3):
+            _core(spark, files, 64 << 20).write.format("noop").mode("overwrite").save()
+        for size in sizes:
+            _bench_size(spark, size, work / str(size))
+            shutil.rmtree(work / str(size))
+        _bench_stream(spark, work / "stream")
+    finally:
+        spark.session.stop()
+        shutil.rmtree(work, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    _run(tuple(map(int, sys.argv[1:])) or SIZES)

@@ -1,0 +1,132 @@
+"""`heliograph doctor` as an operator uses it."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TIMEOUT = 60
+COMMAND = [
+    sys.executable,
+    "-c",
+    "import sys; from heliograph.cli.main import main; sys.exit(main())",
+]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("HELIOGRAPH_")
+    }
+    return {**inherited, **variables}
+
+
+def run(*arguments: object, **variables: str) -> "subprocess.CompletedProcess[str]":
+    done = subprocess.run(
+        [*COMMAND, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        env=environment(**variables),
+        check=False,
+    )
+    assert "Traceback" not in done.stderr, done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("home")
+    for part in ("smp", "ntf"):
+        done = run(part, "init", "--dir", home / part, "--port", 0)
+        assert done.returncode == 0, done.stderr
+    return home
+
+
+@pytest.fixture
+def home(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(template, tmp_path / "home"))
+
+
+@pytest.fixture(params=["smp", "ntf"])
+def running(request: pytest.FixtureRequest, home: Path) -> Iterator[Path]:
+    """The directory of a router that runs."""
+    directory = home / request.param
+    process = subprocess.Popen(
+        [*COMMAND, request.param, "start", "--dir", str(directory)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment(),
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        try:
+            assert process.stdout.readline().startswith("ready ")
+            yield directory
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(TIMEOUT)
+
+
+def test_all_routers_of_a_home(home: Path) -> None:
+    done = run("doctor", HELIOGRAPH_HOME=str(home))
+    assert done.returncode == 0, done.stdout
+    assert str(home / "smp") in done.stdout
+    assert str(home / "ntf") in done.stdout
+    assert done.stdout.endswith("no problems, 2 warnings\n")
+    assert "-> move it to where you keep backups" in done.stdout
+    assert run("doctor", "--strict", HELIOGRAPH_HOME=str(home)).returncode == 1
+
+
+def test_a_problem_is_the_exit_code(home: Path, tmp_path: Path) -> None:
+    (home / "smp" / "server.key").chmod(0o644)
+    done = run("doctor", "--dir", home / "smp", home / "ntf")
+    assert done.returncode == 1
+    assert done.stdout.endswith("1 problem, 2 warnings\n")
+    done = run("doctor", "--json", "--dir", home / "smp")
+    assert done.returncode == 1
+    [found] = json.loads(done.stdout).values()
+    assert {"level": "PROBLEM", "check": "permissions"}.items() <= next(
+        item.items() for item in found if item["level"] == "PROBLEM"
+    )
+    nowhere = run("doctor", "--dir", tmp_path / "absent")
+    assert (nowhere.returncode, "no config.toml" in nowhere.stdout) == (1, True)
+
+
+def test_little_room(home: Path) -> None:
+    done = run("doctor", "--dir", home / "smp", "--min-free", 10**9)
+    assert (done.returncode, "MB left" in done.stdout) == (1, True)
+
+
+def test_the_environment_of_a_service(home: Path, tmp_path: Path) -> None:
+    file = tmp_path / "ntf.env"
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        file.write_text(f'# a comment\nHELIOGRAPH_NTF_LISTEN_PORT="{other.getsockname()[1]}"\n')
+        done = run("doctor", "--dir", home / "ntf", "--env-file", file)
+    assert (done.returncode, "taken by another program" in done.stdout) == (1, True)
+    done = run("doctor", "--dir", home / "ntf", "--env-file", tmp_path / "absent")
+    assert (done.returncode, "No such file" in done.stderr) == (2, True)
+
+
+def test_options_that_exclude_each_other() -> None:
+    assert run("doctor", "--online", "--offline").returncode == 2
+
+
+def test_a_router_that_runs(running: Path) -> None:
+    done = run("doctor", "--dir", running)
+    assert done.returncode == 0, done.stdout
+    assert "running: the router answers at 127.0.0.1:" in done.stdout
+    assert "store: it can be read" in done.stdout
+    assert "another certificate" not in done.stdout
+    rotated = run(running.name, "rotate-certificate", "--dir", running)
+    assert "Restart the router" in rotated.stdout
+    done = run("doctor", "--dir", running)
+    assert (done.returncode, "shows another certificate" in done.stdout) == (0, True)
+    assert run("doctor", "--dir", running, "--offline").stdout.count("running:") == 0

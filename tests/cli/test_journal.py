@@ -1,0 +1,63 @@
+"""`heliograph journal`, as a user runs it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from heliograph.cli.main import main
+from heliograph.journal.events import notification_id
+from tests.journal.support import note, writer
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    written = writer(tmp_path / "journal")
+    note(written, 1, 2)
+    written("notification_stored", notification=b"nonce")
+    written("notification_delivered", notification=b"nonce")
+    written("push_accepted", token=b"t", notifications=[b"nonce"], through=1)
+    written.close()
+    return tmp_path / "journal"
+
+
+def test_show(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["journal", "show", str(journal)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert lines[0].endswith("  ntf 0123  client_connected  count=1")
+    assert main(["journal", "show", str(journal), "--kind", "client_connected", "--last", "1"]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.endswith("count=2")
+    wanted = notification_id(b"nonce")
+    assert main(["journal", "show", str(journal), "--json", "--notification", wanted]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    kinds = ["notification_stored", "notification_delivered", "push_accepted"]
+    assert [event["kind"] for event in events] == kinds
+
+
+def test_count(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["journal", "count", str(journal)]) == 1
+    out = capsys.readouterr().out
+    assert "           2  client_connected\n" in out
+    assert "           5  in all, of 1 runs of 1 routers\n" in out
+    assert "           1  wrong: push: missing in push_accepted\n" in out
+
+
+def test_count_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = writer(tmp_path)
+    note(written, 1)
+    written("client_connected", count="none")
+    note(written, 2)
+    written.close()
+    assert main(["journal", "count", str(tmp_path)]) == 0
+    assert (
+        "           1  missing: lost, or in segments that were removed" in capsys.readouterr().out
+    )
+
+
+def test_bad_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["journal", "show", str(tmp_path / "absent")]) == 1
+    assert "see [journal] path" in capsys.readouterr().err
+    assert main(["journal", "show", str(tmp_path), "--kind", "nothing"]) == 1
+    assert "there is no such kind" in capsys.readouterr().err

@@ -1,0 +1,43 @@
+"""A process that writes a journal until it is killed, and tells what it knows to be sealed.
+
+    python -m tests.journal.process DIRECTORY SEED [BYTES]
+
+BYTES limits the size of each file that it may write, as a full disk would.
+"""
+
+import random
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+from heliograph.journal.writer import JournalSettings, JournalWriter
+from tests.journal.support import IDENTITY
+
+
+def main(directory: Path, seed: int, limit: int | None) -> None:
+    chance = random.Random(seed)
+    if limit is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    journal = JournalWriter(directory, IDENTITY, "ntf", JournalSettings(0.002, 0.01))
+    synced = 0
+    number = 0
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    while True:
+        for _ in range(chance.randrange(1, 40)):
+            number += 1
+            journal("client_connected", count=number)
+        time.sleep(chance.random() * 0.004)
+        segment = journal._segment
+        written = journal.written
+        if segment is not None and written > synced:
+            synced = written
+            sys.stdout.write(f"{segment._boot} {synced}\n")
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else None)

@@ -1,0 +1,87 @@
+import os
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliograph.journal import events
+from heliograph.journal.arrow import SCHEMA, Origin, complete, table_of
+from heliograph.journal.events import NO_JOURNAL, Event, Hasher, notification_id
+from heliograph.journal.schema import COLUMNS, KINDS, ColumnType
+
+KEY = bytes(range(32))
+ORIGIN = Origin("router", "ntf", 7)
+
+ids = st.binary(min_size=1, max_size=24)
+VALUES = {
+    ColumnType.INT16: st.integers(0, 2**15 - 1),
+    ColumnType.INT32: st.integers(0, 2**31 - 1),
+    ColumnType.INT64: st.integers(-(2**63), 2**63 - 1),
+    ColumnType.BOOL: st.booleans(),
+    ColumnType.TEXT: st.text(max_size=10),
+    ColumnType.TEXTS: st.lists(ids, max_size=6),
+}
+
+
+@st.composite
+def noted(draw: st.DrawFn) -> Event:
+    kind = draw(st.sampled_from(sorted(KINDS)))
+    columns = {}
+    for name in (*KINDS[kind].has, *draw(st.sets(st.sampled_from(KINDS[kind].may_have or ("",))))):
+        if name:
+            hashed = Hasher(KEY).of(name) is not None
+            kind_of = COLUMNS[name].type
+            values = ids if hashed and kind_of is ColumnType.TEXT else VALUES[kind_of]
+            columns[name] = draw(values)
+    at = draw(st.integers(0, 4 * 10**15)) / 1e6
+    return kind, at, draw(st.integers(0, 2**63 - 1)), columns
+
+
+@given(st.lists(noted(), min_size=1, max_size=12))
+def test_events_come_back_from_columns(given: list[Event]) -> None:
+    hasher = Hasher(KEY)
+    table = complete([table_of(given, ORIGIN, 5, hasher)])
+    assert table.column_names == SCHEMA.names
+    rows = table.sort_by("seq").to_pylist()
+    assert [row["seq"] for row in rows] == list(range(5, 5 + len(given)))
+    for row, (kind, at, mono, columns) in zip(rows, given, strict=True):
+        assert row.pop("event_id") == f"router-7-{row['seq']}"
+        found = {name: value for name, value in row.items() if value is not None}
+        assert round(found.pop("at").timestamp() * 1e6) == round(at * 1e6)
+        expected = {}
+        for name, value in columns.items():
+            hashes = hasher.of(name)
+            if hashes is not None:
+                value = [hashes[one] for one in value] if isinstance(value, list) else hashes[value]
+            expected[name] = value
+        common = {"schema": 1, "router": "router", "part": "ntf", "boot": 7, "kind": kind}
+        assert found == common | {"mono": mono, "seq": row["seq"]} | expected
+
+
+def test_hashes() -> None:
+    one, other = Hasher(KEY), Hasher(bytes(32))
+    value = os.urandom(24)
+    assert one.of("token")[value] == one.of("token")[value]  # type: ignore[index]
+    assert one.of("token")[value] != one.of("subscription")[value]  # type: ignore[index]
+    assert one.of("token")[value] != other.of("token")[value]  # type: ignore[index]
+    # What is compared must be comparable.
+    assert one.of("hash")[value] == one.of("expected_hash")[value]  # type: ignore[index]
+    # The path of a notification is joined over routers.
+    assert one.of("notification")[value] == notification_id(value)  # type: ignore[index]
+    assert one.of("notifications")[value] == other.of("notification")[value]  # type: ignore[index]
+    assert one.of("kind") is None
+
+
+def test_few_hashes_are_remembered() -> None:
+    hashes = Hasher(KEY).of("token")
+    assert hashes is not None
+    for number in range(events.CACHED + 10):
+        hashes[number.to_bytes(4)]
+    assert len(hashes) < 20
+    assert hashes[None] is None
+
+
+async def test_no_journal() -> None:
+    NO_JOURNAL("token_active", token=b"t")
+    assert NO_JOURNAL.backlog == 0
+    assert NO_JOURNAL.counts() is None
+    await NO_JOURNAL.drained(0)
