@@ -1,0 +1,154 @@
+"""The ledger: one row per notification, with its milestones and its fate.
+
+A batch of events becomes `marks` (what it says of each notification) and `settlements` (up to where
+it settles each token and subscription). Both are minima and maxima, so that parts merge in any
+order, and merged again change nothing: a row is the merge of all batches, read when asked for.
+Texts that are not the key travel as 64-bit hashes, which Spark aggregates without sorting.
+"""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+_FIRST = {
+    "smp_stored_at": ("notification_stored",),
+    "smp_delivered_at": ("notification_delivered",),
+    "smp_gone_at": ("notification_removed", "notification_expired"),
+    "received_at": ("nmsg_received",),
+    "stored_at": ("nmsg_stored",),
+    "repeated_at": ("nmsg_repeated",),
+    "undeliverable_at": ("nmsg_unknown", "nmsg_dropped"),
+    "accepted_at": ("push_accepted",),
+    "decrypted_at": ("agent_decrypted",),
+    "shown_at": ("device_shown",),
+}
+"""Milestones, each the earliest event of its kinds, in microseconds since the epoch."""
+
+_GREATEST = (
+    "smp_boot",
+    "smp_router",
+    "ntf_router",
+    "server",
+    "ntf_seq",
+    "owed_through",
+    "owed_token",
+)
+_OF_LATEST = ("token", "subscription")
+"""Of the event with the greatest `ntf_seq`: one may be stored again, for another token even."""
+
+TIMES = tuple(_FIRST)
+MARKS = ("notification", *_FIRST, *_GREATEST, *_OF_LATEST)
+SETTLEMENTS = (
+    "key",
+    "provider",
+    "accepted_through",
+    "expired_through",
+    "invalid_through",
+    "deleted_through",
+    "recovered_boot",
+    "recovered_through",
+)
+
+
+def token_key(router: Column, token: Column) -> Column:
+    """One number for a token or a subscription of a router."""
+    return f.xxhash64(router, token)
+
+
+def marks(events: DataFrame) -> DataFrame:
+    """What events say of each notification."""
+    return merge_marks(slim(events))
+
+
+def slim(events: DataFrame) -> DataFrame:
+    """One row per event and notification, with nothing but numbers beside the key."""
+    step = _step()
+    router, token = f.col("router"), f.col("token")
+    chosen = events.select(
+        step.alias("step"),
+        f.unix_micros("at").alias("at"),
+        "boot",
+        "through",
+        "ntf_seq",
+        "notification",
+        "notifications",
+        f.when(step == _SMP_STORED, f.xxhash64(router)).alias("smp_router"),
+        f.when(step.isin(_STORED, _OWED), f.xxhash64(router)).alias("ntf_router"),
+        f.when(step == _STORED, f.xxhash64("smp_host")).alias("server"),
+        f.when(step.isin(_STORED, _OWED), token_key(router, token)).alias("token"),
+        f.when(step == _STORED, token_key(router, f.col("subscription"))).alias("subscription"),
+    ).where(f.col("step").isNotNull())
+    code = f.col("step")
+    carries = code >= _ACCEPTED
+    ids = f.when(carries, f.col("notifications")).otherwise(f.array("notification"))
+    return chosen.select(
+        f.explode(ids).alias("notification"),
+        *(f.when(code == number, f.col("at")).alias(name) for name, number in _STEPS.items()),
+        f.when(code == _SMP_STORED, f.col("boot")).alias("smp_boot"),
+        "smp_router",
+        "ntf_router",
+        "server",
+        f.when(code == _STORED, f.col("ntf_seq")).alias("ntf_seq"),
+        f.when(code == _OWED, f.col("through")).alias("owed_through"),
+        f.when(code == _OWED, f.col("token")).alias("owed_token"),
+        f.when(code == _STORED, f.col("token")).alias("token"),
+        "subscription",
+    )
+
+
+_STEPS = {name: number for number, name in enumerate(sorted(_FIRST, key="accepted_at".__eq__))}
+_SMP_STORED, _STORED = _STEPS["smp_stored_at"], _STEPS["stored_at"]
+_ACCEPTED = _STEPS["accepted_at"]
+_OWED = len(_STEPS)
+"""Numbers are compared faster than texts. From `_ACCEPTED` on an event lists notifications."""
+
+
+def _step() -> Column:
+    """Which milestone an event is, by number; null if none."""
+    kind = f.col("kind")
+    of_message = (f.col("mode") == "message") & f.col("notifications").isNotNull()
+    result = f.when((kind == "push_owed") & of_message, _OWED)
+    for name, kinds in _FIRST.items():
+        here = kind == kinds[0] if len(kinds) == 1 else kind.isin(*kinds)
+        result = result.when(here & of_message if name == "accepted_at" else here, _STEPS[name])
+    return result
+
+
+def merge_marks(parts: DataFrame) -> DataFrame:
+    """One row per notification."""
+    return parts.groupBy("notification").agg(
+        *(f.min(column).alias(column) for column in _FIRST),
+        *(f.max(column).alias(column) for column in _GREATEST),
+        *(f.max_by(column, "ntf_seq").alias(column) for column in _OF_LATEST),
+    )
+
+
+def settlements(events: DataFrame) -> DataFrame:
+    """Up to which `ntf_seq` events settle each token and subscription, and the provider."""
+    kind, through, router = f.col("kind"), f.col("through"), f.col("router")
+    of_message = f.col("mode") == "message"
+    owed = (kind == "push_owed") & of_message
+    recovered = owed & (f.col("reason") == "recovered")
+    deleted = kind.isin("token_deleted", "subscription_deleted")
+    accepted = (kind == "push_accepted") & of_message
+    expired = (kind == "push_expired") & of_message
+    invalid = kind == "token_invalid"
+    chosen = events.where(owed | deleted | accepted | expired | invalid)
+    whose = f.when(kind == "subscription_deleted", f.col("subscription")).otherwise(f.col("token"))
+    rows = chosen.select(
+        token_key(router, whose).alias("key"),
+        f.when(f.col("provider").isNotNull(), f.xxhash64("provider")).alias("provider"),
+        f.when(accepted, through).alias("accepted_through"),
+        f.when(expired, through).alias("expired_through"),
+        f.when(invalid, through).alias("invalid_through"),
+        f.when(deleted, through).alias("deleted_through"),
+        f.when(recovered, f.col("boot")).alias("recovered_boot"),
+        f.when(recovered, through).alias("recovered_through"),
+    )
+    return merge_settlements(rows)
+
+
+def merge_settlements(parts: DataFrame) -> DataFrame:
+    return parts.groupBy("key").agg(
+        *(f.max(name).alias(name) for name in SETTLEMENTS[1:-1]),
+        f.max_by("recovered_through", "recovered_boot").alias("recovered_through"),
+    )

@@ -1,0 +1,127 @@
+"""Streams: batch after batch, and every job when it is due, until told to stop.
+
+The ledger's account reads everything, so it runs beside the batches, over what was committed when
+it began, and for at most a tenth of the time.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from heliograph.pipeline import upkeep
+from heliograph.pipeline.runner import Account, Pipeline, Taken
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Seconds, and days of what is kept."""
+
+    poll: float = 0.1
+    stats: float = 60.0
+    account: float = 60.0
+    upkeep: float = 3600.0
+    keep_events_days: float = 14.0
+    keep_ledger_days: float = 90.0
+
+
+class Stream:
+    """`run` returns when `stop` is set. A failed batch is tried again: nothing of it counts."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        schedule: Schedule,
+        stop: threading.Event,
+        took: Callable[[Taken], None] | None = None,
+    ) -> None:
+        self.last_account: Account | None = None
+        self._pipeline = pipeline
+        self._schedule = schedule
+        self._stop = stop
+        self._took = took or _ignore
+        self._stats_at = self._account_at = self._upkeep_at = 0.0
+        self._account: Future[tuple[Account, float]] | None = None
+
+    def run(self) -> None:
+        with ThreadPoolExecutor(1) as beside:
+            delay = 1.0
+            while not self._stop.is_set():
+                try:
+                    self._step(beside)
+                    delay = 1.0
+                except Exception:
+                    # Whatever it was, the journal is still there: say it, and try again.
+                    logger.exception("a batch failed, trying again in %.0f s", delay)
+                    self._stop.wait(delay)
+                    delay = min(delay * 2, 60.0)
+
+    def _step(self, beside: ThreadPoolExecutor) -> None:
+        pipeline, schedule = self._pipeline, self._schedule
+        taken = pipeline.take()
+        if taken is not None:
+            self._took(taken)
+        now = time.monotonic()
+        if now >= self._stats_at:
+            pipeline.update_stats()
+            self._stats_at = now + schedule.stats
+        upkeep.compact(pipeline)
+        if now >= self._upkeep_at:
+            wall = time.time()
+            upkeep.expire(pipeline, wall, schedule.keep_events_days, schedule.keep_ledger_days)
+            pipeline.tables.vacuum(wall)
+            self._upkeep_at = now + schedule.upkeep
+        self._watch_account(beside, now)
+        if taken is None:
+            self._stop.wait(schedule.poll)
+
+    def _watch_account(self, beside: ThreadPoolExecutor, now: float) -> None:
+        if self._account is None:
+            if now >= self._account_at:
+                self._account = beside.submit(self._timed)
+        elif self._account.done():
+            account, seconds = self._account.result()
+            self._account = None
+            self._account_at = now + max(self._schedule.account, 9 * seconds)
+            self.last_account = account
+            note_account(self._pipeline, account)
+
+    def _timed(self) -> tuple[Account, float]:
+        started = time.monotonic()
+        return self._pipeline.account(), time.monotonic() - started
+
+
+def note_account(pipeline: Pipeline, account: Account) -> None:
+    """Keep it, for `status`."""
+    told = {"at": time.time(), "fates": account.fates}
+    pipeline.tables.commit(notes={**pipeline.manifest.notes, "account": told})
+
+
+def once(pipeline: Pipeline, progress: Callable[[int, int], None] | None = None) -> list[Taken]:
+    """Everything that waits now, then statistics. Tells the bytes done and of how many."""
+    waiting = pipeline.waiting()
+    total = sum(item.size for item in waiting)
+    taken: list[Taken] = []
+    done = 0
+    while waiting:
+        batch = pipeline.take(waiting)
+        if batch is not None:
+            taken.append(batch)
+        left = pipeline.still_waiting(waiting)
+        if len(left) == len(waiting):
+            break  # what is left has gone from the journal
+        waiting = left
+        done = total - sum(item.size for item in waiting)
+        if progress is not None:
+            progress(done, total)
+    pipeline.update_stats()
+    upkeep.compact(pipeline)
+    return taken
+
+
+def _ignore(_: Taken) -> None:
+    return None

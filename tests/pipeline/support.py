@@ -1,0 +1,151 @@
+"""Helpers of the pipeline's tests: events in a line, journals of them, tables as plain values."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from heliograph.journal.arrow import SCHEMA
+from heliograph.pipeline.runner import Pipeline, RunSettings
+from heliograph.pipeline.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SPARK_SETTINGS = {
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "1",
+    # Tests are short: a compiler that is quick is worth more than fast code.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+START = datetime(2026, 1, 5, tzinfo=UTC)
+"""A Monday."""
+BOOT = 1000
+
+Event = dict[str, Any]
+
+
+class Scribe:
+    """Writes the events of one router: `scribe("kind", at, column=value)`."""
+
+    def __init__(self, router: str = "ntf", part: str = "ntf", boot: int = BOOT) -> None:
+        self.router = router
+        self.part = part
+        self.boot = boot
+        self.events: list[Event] = []
+
+    def __call__(self, kind: str, seconds: float = 0.0, **columns: Any) -> Event:
+        seq = len(self.events) + 1
+        event: Event = {
+            "schema": 1,
+            "event_id": f"{self.router}-{self.boot}-{seq}",
+            "router": self.router,
+            "part": self.part,
+            "boot": self.boot,
+            "seq": seq,
+            "kind": kind,
+            "at": START + timedelta(seconds=seconds),
+            "mono": int(seconds * 1e9),
+            **columns,
+        }
+        self.events.append(event)
+        return event
+
+    def nmsg(self, number: int, seconds: float, token: str = "t1", sub: str = "s1") -> None:
+        """Received and stored."""
+        own = {"own_server": True, "smp_host": "smp1.example.org"}
+        self("nmsg_received", seconds, notification=f"n{number}", **own)
+        self(
+            "nmsg_stored",
+            seconds + 0.001,
+            notification=f"n{number}",
+            token=token,
+            subscription=sub,
+            ntf_seq=number,
+            provider="APNS_PROD",
+            **own,
+        )
+
+    def push(self, kind: str, seconds: float, token: str = "t1", **columns: Any) -> None:
+        known = {"token": token, "provider": "APNS_PROD", "mode": "message", "push": "p"}
+        self(kind, seconds, **{**known, "attempt": 1, **columns})
+
+    def accepted(
+        self, numbers: Sequence[int], through: int, seconds: float, token: str = "t1"
+    ) -> None:
+        names = [f"n{number}" for number in numbers]
+        self.push("push_accepted", seconds, token, notifications=names, through=through)
+
+
+def table(events: Iterable[Event]) -> pa.Table:
+    return pa.Table.from_pylist(list(events), schema=pa.schema([(f.name, f.type) for f in SCHEMA]))
+
+
+def write_segment(journal: Path, name: str, events: Iterable[Event]) -> Path:
+    path = journal / f"{name}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"_{path.name}")
+    pq.write_table(table(events), temporary)
+    temporary.rename(path)
+    return path
+
+
+def write_journal(journal: Path, *scribes: Scribe) -> Path:
+    """One segment for each router and run."""
+    for scribe in scribes:
+        write_segment(journal, f"{scribe.router}/{scribe.boot}-00000001", scribe.events)
+    return journal
+
+
+def frame(spark: Any, events: Iterable[Event]) -> "DataFrame":
+    result: DataFrame = spark.createDataFrame(table(events)).coalesce(1)
+    return result
+
+
+def decided(spark: Any, events: Sequence[Event]) -> "DataFrame":
+    """The ledger of these events, without files."""
+    from heliograph.pipeline import fates, ingest, ledger
+    from heliograph.pipeline.routers import router_facts, with_summary
+
+    known = frame(spark, events)
+    summary = ingest.summarize(ingest.runs(ingest.checked(known)).collect(), {})
+    assert not summary.wrong
+    routers = router_facts(with_summary({}, summary))
+    return fates.decide(ledger.marks(known), ledger.settlements(known), routers)
+
+
+def pipeline(spark: Any, tables: Tables, journal: Path) -> Pipeline:
+    return Pipeline(spark, tables, RunSettings((str(journal),)))
+
+
+def snapshot(made: Pipeline) -> dict[str, list[Any]]:
+    """All that the tables say, whatever the files they are in."""
+    from heliograph.pipeline import stats
+
+    def rows(frame: "DataFrame") -> list[Any]:
+        return sorted(map(tuple, frame.collect()), key=repr)
+
+    counts = stats.merge_counts(made.read("counts"))
+    return {
+        "events": sorted(row["event_id"] for row in made.read("events").collect()),
+        "ledger": rows(made.ledger()),
+        "quarantine": rows(made.read("quarantine").distinct()),
+        "counts": rows(counts),
+        "lines": [
+            line.text
+            for line in stats.daily_lines(
+                counts, made.read("actives"), START.date(), START.date() + timedelta(days=40)
+            )
+        ],
+    }
+
+
+def fates(ledger: "DataFrame") -> dict[str, str]:
+    """By notification; with a star if it was inferred."""
+    return {
+        row["notification"]: row["fate"] + ("*" if row["recovered"] else "")
+        for row in ledger.select("notification", "fate", "recovered").collect()
+    }

@@ -1,0 +1,98 @@
+"""The command line, as far as it needs no Spark; `test_kill` and `test_cluster` run the rest."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph.cli.main import main
+from heliograph.pipeline.tables import open_tables
+from tests.pipeline.support import Scribe, write_journal
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["pipeline", "--help"])
+    said = capsys.readouterr().out
+    for command in ("run", "once", "report", "status", "backfill", "compact", "submit"):
+        assert f"\n    {command} " in said
+    assert "heliograph pipeline once --journal" in said
+
+
+def test_status_before_anything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    scribe = Scribe()
+    scribe("router_stopped")
+    journal = write_journal(tmp_path / "journal", scribe)
+    words = ["pipeline", "status", "--dir", str(tmp_path / "tables"), "--journal", str(journal)]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "nothing was taken yet" in said
+    assert "waiting         1 segments" in said
+
+
+def test_status_without_spark_installed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_tables(tmp_path) as tables:
+        facts = {"last_at": 1_000_000, "stopped_at": 1_000_000}
+        notes: dict[str, Any] = {"routers": {"r": {"part": "ntf", "boots": {"1": facts}}}}
+        notes |= {"account": {"at": 5.0, "fates": {"shown": 7}}}
+        tables.commit(counts={"events": 12}, notes=notes)
+    without_spark(monkeypatch)
+    assert main(["pipeline", "status", "--dir", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "events          12" in said
+    assert "shown 7" in said
+    assert "nothing is unaccounted for" in said
+
+
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(sys.modules):
+        if name.startswith(("pyspark", "heliograph.pipeline")):
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+
+
+def test_a_missing_spark_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_spark(monkeypatch)
+    words = ["pipeline", "once", "--dir", str(tmp_path / "t"), "--journal", str(tmp_path)]
+    assert main(words) == 1
+    assert "pip install heliograph[pipeline]" in capsys.readouterr().err
+
+
+def test_no_report_without_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["pipeline", "report", "--dir", str(tmp_path)]) == 1
+    assert "run `heliograph pipeline once`" in capsys.readouterr().err
+
+
+def test_a_second_writer_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with open_tables(tmp_path):
+        words = ["pipeline", "once", "--dir", str(tmp_path), "--journal", str(tmp_path)]
+        assert main(words) == 1
+    assert "another pipeline is at work" in capsys.readouterr().err
+
+
+def test_days_are_days(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["pipeline", "backfill", "--from", "monday", "--to", "2026-01-01"])
+    assert "is not a day such as" in capsys.readouterr().err
+
+
+def test_submit_prints_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["pipeline", "submit", "--print", "--dir", str(tmp_path / "pack")]
+    words += ["--master", "spark://head:7077", "--", "once", "--dir", "D", "--journal", "J"]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "spark-submit --master spark://head:7077 --deploy-mode client" in said
+    assert said.rstrip().endswith("pipeline once --dir D --journal J --master spark://head:7077")
+    assert (tmp_path / "pack" / "heliograph.zip").exists()
+
+
+def test_a_damaged_manifest_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "manifest.json").write_text(json.dumps({"format": 9}))
+    assert main(["pipeline", "status", "--dir", str(tmp_path)]) == 1
+    assert "move the directory away" in capsys.readouterr().err

@@ -1,0 +1,100 @@
+"""kill -9 of the driver at random moments: the tables equal those of an undisturbed run."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph.pipeline.tables import open_tables, read_manifest
+from heliograph.pipeline.upkeep import compact
+from heliograph.sim.fleet import Fleet, FleetSettings
+from tests.pipeline.support import START, pipeline, snapshot
+
+ROUNDS = int(os.environ.get("HELIOGRAPH_PIPELINE_KILL_ROUNDS", "2"))
+MASTER = os.environ.get("HELIOGRAPH_PIPELINE_KILL_MASTER", "local[2]")
+START_TIMEOUT = 300.0
+
+
+def start(directory: Path, journal: Path) -> "subprocess.Popen[bytes]":
+    """The driver, with a JVM of its own that goes with it."""
+    code = "import sys; from heliograph.cli.main import main; sys.exit(main())"
+    words = [sys.executable, "-c", code, "pipeline", "run", "--poll", "0.05"]
+    words += ["--dir", str(directory), "--journal", str(journal), "--master", MASTER]
+    log = directory.with_suffix(".log").open("ab")
+    return subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=log, start_new_session=True, bufsize=0
+    )
+
+
+def ready(process: "subprocess.Popen[bytes]", directory: Path) -> None:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line.startswith(b"ready"), directory.with_suffix(".log").read_text()[-3000:]
+
+
+def kill(process: "subprocess.Popen[bytes]") -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600 + 120 * ROUNDS)
+def test_killed_at_random_moments(spark: Any, tmp_path: Path) -> None:
+    settings = FleetSettings(
+        notifications=600, tokens=30, seed=9, start=int(START.timestamp()) * 1_000_000
+    )
+    fleet = Fleet(settings)
+    ready_made = fleet.write(tmp_path / "made", rows_per_segment=100)
+    journal, directory = tmp_path / "journal", tmp_path / "tables"
+    journal.mkdir()
+    chance = random.Random(9)
+    each = max(1, len(ready_made) // (ROUNDS + 1))
+    left = list(ready_made)
+    kills_amid_work = 0
+    for _ in range(ROUNDS):
+        process = start(directory, journal)
+        try:
+            ready(process, directory)
+            _reveal(left[:each], tmp_path / "made", journal)
+            left = left[each:]
+            before = read_manifest(directory).version
+            deadline = time.monotonic() + chance.choice((0.0, 0.3, 1.0, 3.0, 8.0))
+            while time.monotonic() < deadline and process.poll() is None:
+                time.sleep(0.02)
+            kills_amid_work += read_manifest(directory).version == before
+        finally:
+            kill(process)
+    _reveal(left, tmp_path / "made", journal)
+    with open_tables(directory) as tables:
+        made = pipeline(spark, tables, journal)
+        while made.take() is not None:
+            pass
+        made.update_stats()
+        disturbed = snapshot(made)
+        assert made.account().fates == fleet.fates
+        compact(made, everything=True)
+        assert snapshot(made) == disturbed
+    with open_tables(tmp_path / "undisturbed") as tables:
+        made = pipeline(spark, tables, journal)
+        while made.take() is not None:
+            pass
+        made.update_stats()
+        assert snapshot(made) == disturbed
+    told = f"{ROUNDS} kills, {kills_amid_work} before the first commit of their round\n"
+    sys.stdout.write(told)
+
+
+def _reveal(paths: list[Path], made: Path, journal: Path) -> None:
+    """As a router does: with one rename."""
+    for path in paths:
+        target = journal / path.relative_to(made)
+        target.parent.mkdir(exist_ok=True)
+        path.rename(target)

@@ -1,0 +1,162 @@
+"""Real routers and a simulated APNs under load and faults: the ledger agrees with all of them.
+
+What providers recorded, what routers counted and what the ledger found must be equal, exactly; and
+no table may have a secret or an address that was used in the run.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from heliograph.journal.events import notification_id
+from heliograph.journal.identity import journal_identity
+from heliograph.journal.writer import JournalWriter
+from heliograph.ntf.statslog import StatsLog
+from heliograph.pipeline import stats
+from heliograph.pipeline.tables import open_tables
+from heliograph.sim.script import Rule
+from heliograph.wire.push import MessagePush
+from tests.ntf.support import NtfWorld, Phone, a_world
+from tests.pipeline.support import pipeline
+from tests.smp.support import Queue
+
+PHONES, QUEUES, ROUNDS = 4, 3, 12
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_ledger_agrees_with_everybody(spark: Any, tmp_path: Path) -> None:
+    facts = asyncio.run(_run(tmp_path))
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, tmp_path / "journal")
+        taken = made.take()
+        assert taken is not None
+        assert (taken.duplicates, taken.quarantined) == (0, 0)
+        made.update_stats()
+        rows = {row["notification"]: row for row in made.ledger().collect()}
+        account = made.account()
+        day = datetime.fromtimestamp(time.time(), UTC).date()
+        counts = stats.merge_counts(made.read("counts"))
+        lines = stats.daily_lines(counts, made.read("actives"), day.replace(day=1), day)
+    assert account.is_complete, account
+    carried = {name for name, row in rows.items() if row["accepted_at"] is not None}
+    assert carried == facts.carried
+    assert Counter(row["fate"] for row in rows.values()) == Counter(account.fates)
+    assert len(rows) == facts.sent
+    assert (
+        account.fates["accepted"]
+        + account.fates.get("superseded", 0)
+        + account.fates.get("rejected", 0)
+        == facts.sent - facts.waiting
+    )
+    assert account.fates.get("waiting", 0) == facts.waiting
+    if len(lines) == 1:  # else midnight was in between
+        theirs = stats.parse_line(facts.line)
+        different = stats.reconcile(lines, [theirs])
+        assert [item for item in different if item.column not in stats.ACTIVE_COLUMNS] == []
+        assert lines[0].tkn_day == theirs.tkn_day
+    _no_secret(tmp_path / "tables", facts.secrets)
+
+
+class _Facts:
+    def __init__(self) -> None:
+        self.carried: set[str] = set()
+        self.sent = 0
+        self.waiting = 0
+        self.line = ""
+        self.secrets: list[bytes] = []
+
+
+async def _run(tmp_path: Path) -> _Facts:
+    facts = _Facts()
+    async with a_world(f"sqlite:///{tmp_path}/ntf.db", tmp_path) as world:
+        phones = [await world.registered() for _ in range(PHONES)]
+        world.apns.play(
+            Rule(every=5, status=503),
+            Rule(every=7, status=429),
+        )
+        queues: dict[int, list[Queue]] = {}
+        for number, phone in enumerate(phones):
+            queues[number] = await world.queues(QUEUES)
+            for queue in queues[number]:
+                await phone.subscribe(queue)
+        alone = await world.queue()  # nobody subscribes to it
+        for _ in range(ROUNDS):
+            for number in range(PHONES):
+                await world.send(*queues[number])
+        await world.send(alone)
+        facts.sent = ROUNDS * PHONES * QUEUES + 1
+        facts.waiting = 1
+        await _settled(world, ROUNDS * PHONES * QUEUES)
+        for phone in phones:
+            _carried(facts, world, phone)
+        log = StatsLog(world.router.stats, tmp_path / "copy.json")
+        log.since = time.time()
+        facts.line = log.line(time.time())
+        facts.secrets = _secrets(world, phones, [q for some in queues.values() for q in some])
+        notes = (("ntf", world.journal), ("smp", world.smp.journal))
+    for part, journal in notes:
+        directory = tmp_path / part
+        directory.mkdir(exist_ok=True)
+        writer = JournalWriter(tmp_path / "journal", journal_identity(directory), part)
+        journal.replay(writer)
+        writer.close()
+        assert writer.lost == 0
+    return facts
+
+
+async def _settled(world: NtfWorld, expected: int) -> None:
+    """Until everything has arrived and nothing is owed."""
+    async with asyncio.timeout(120):
+        while True:
+            counters = world.router.stats.counters
+            if counters.ntf_received >= expected and await world.debts() == 0:
+                return
+            await asyncio.sleep(0.05)
+
+
+def _carried(facts: _Facts, world: NtfWorld, phone: Phone) -> None:
+    """What the simulator accepted for it, by the hashes that journals have."""
+    for push in world.apns.accepted(phone.device):
+        if isinstance(push, MessagePush):
+            for item in phone.open(push):
+                facts.carried.add(notification_id(item.nonce))
+
+
+def _secrets(world: NtfWorld, phones: list[Phone], queues: list[Queue]) -> list[bytes]:
+    found: list[bytes] = [world.address.fingerprint, world.smp.address.fingerprint]
+    for phone in phones:
+        found += [phone.device.token, phone.token_id, phone.secret, phone.keys.private]
+        found += phone.subscriptions
+    for queue in queues:
+        found.append(queue.notifier_id)
+    return found
+
+
+def _no_secret(directory: Path, secrets: list[bytes]) -> None:
+    """As bytes, as hex and as base64, in any column of any file, and in the manifest."""
+    from base64 import b64encode, urlsafe_b64encode
+
+    forms = {
+        form
+        for secret in secrets
+        for form in (
+            secret,
+            secret.hex().encode(),
+            b64encode(secret).rstrip(b"="),
+            urlsafe_b64encode(secret).rstrip(b"="),
+        )
+    }
+    texts = [(directory / "manifest.json").read_bytes()]
+    for path in directory.rglob("*.parquet"):
+        for column in pq.read_table(path).columns:
+            texts += [str(value).encode() for value in set(map(str, column.to_pylist()))]
+    everything = b"\n".join(texts)
+    assert not [form for form in forms if form in everything]
+    assert b"127.0.0.1" not in everything
