@@ -16,7 +16,7 @@ JOBS ?= auto
 # The layers whose every branch a test must take.
 PURE := src/heliograph/wire/*,src/heliograph/crypto/*
 
-.PHONY: help install test lint format types demo bench fuzz faults lock clean
+.PHONY: help install test lint format types demo bench fuzz faults lock clean docs
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ $(STAMP): pyproject.toml requirements/dev.lock src/heliograph/__init__.py
 	@touch $@
 
 test: install ## Run all tests, then require full branch coverage of wire and crypto
-	$(BIN)/pytest -n $(JOBS) --cov --cov-report=
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup --cov --cov-report=
 	$(BIN)/coverage report --include='$(PURE)' --fail-under=100
 
 lint: install ## Check style, formatting and the layers
@@ -55,6 +55,10 @@ demo: install ## Show the system at work on this machine
 
 bench: install ## Run the benchmarks and print ratios
 	$(BIN)/python -m bench
+
+docs: install ## Build the documentation as a static site in build/site
+	$(BIN)/python docs/pictures.py --check && $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 fuzz: install ## Feed every parser at least a million inputs
 	$(BIN)/python -m bench.fuzz --each 1000000

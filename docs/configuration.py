@@ -6,6 +6,7 @@ from pathlib import Path
 from heliograph.ntf import config as ntf
 from heliograph.runtime.config_text import reference
 from heliograph.smp import config as smp
+from heliograph.system import config as system
 
 TARGET = Path(__file__).with_name("configuration.md")
 
@@ -43,6 +44,14 @@ the [runbook](runbook.md). `import-ini` makes a configuration from the reference
 
 """
 
+SYSTEM = """\
+## The whole system
+
+`heliograph up`, `down`, `status`, `logs`; see [the whole system](system.md). The routers in its
+directory have configurations of their own, as above.
+
+"""
+
 
 def main() -> str:
     parts = (
@@ -51,6 +60,8 @@ def main() -> str:
         reference(smp.SmpConfig, smp.PREFIX),
         NOTIFICATION,
         reference(ntf.NtfConfig, ntf.PREFIX),
+        SYSTEM,
+        reference(system.SystemConfig, system.PREFIX),
     )
     return "".join(parts).rstrip("\n") + "\n"
 

@@ -12,10 +12,19 @@ from heliograph.db.dialects import open_dialect
 from heliograph.db.errors import DatabaseError
 from heliograph.runtime import logs
 from heliograph.runtime.errors import OperatorError, StartError
-from heliograph.runtime.identity import rotate_leaf
+from heliograph.runtime.identity import CA_KEY, load_identity, rotate_leaf
+from heliograph.runtime.process import running_address
 from heliograph.runtime.sections import SQLITE, Listen
+from heliograph.wire.primitives import b64encode
 
 Run = Callable[[argparse.Namespace], int]
+
+_ROTATION = """\
+Make a new online key, and a certificate for it that the authority signs. Clients know a router by
+its authority, so the address stays. The authority's key is needed for this alone: keep it
+elsewhere, and name it with --ca-key when you rotate. The old files stay until the new are whole,
+so an interruption leaves a router that starts.
+"""
 
 
 def add_action(
@@ -35,7 +44,7 @@ def add_action(
         metavar="DIR",
         help=f"the router's directory (default: $HELIOGRAPH_HOME/{part}, or ~/.heliograph/{part})",
     )
-    parser.set_defaults(run=_reporting(f"heliograph {part} {name}", run))
+    parser.set_defaults(run=reporting(f"heliograph {part} {name}", run))
     return parser
 
 
@@ -52,12 +61,18 @@ def add_address(parser: argparse.ArgumentParser, default: Listen, what: str) -> 
 
 
 def _default_directory(part: str) -> Path:
+    return default_home() / part
+
+
+def default_home() -> Path:
     home = os.environ.get("HELIOGRAPH_HOME")
-    return (Path(home) if home else Path.home() / ".heliograph") / part
+    return Path(home) if home else Path.home() / ".heliograph"
 
 
-def _reporting(command: str, run: Run) -> Run:
-    def reporting(options: argparse.Namespace) -> int:
+def reporting(command: str, run: Run) -> Run:
+    """What only the operator can put right becomes text and exit code 1."""
+
+    def run_and_report(options: argparse.Namespace) -> int:
         logs.set_up()
         try:
             return run(options)
@@ -66,7 +81,7 @@ def _reporting(command: str, run: Run) -> Run:
                 print(f"{command}: {line}", file=sys.stderr)
             return 1
 
-    return reporting
+    return run_and_report
 
 
 def add_rotation(actions: Any, part: str, host: Callable[[argparse.Namespace], str]) -> None:
@@ -74,7 +89,13 @@ def add_rotation(actions: Any, part: str, host: Callable[[argparse.Namespace], s
 
     def rotate(options: argparse.Namespace) -> int:
         rotate_leaf(options.dir, host(options), time.time(), options.ca_key)
-        print("Replaced server.key and server.crt. Restart the router to use them.")
+        fingerprint = b64encode(load_identity(options.dir, time.time()).fingerprint)
+        print("Replaced server.key and server.crt; the address, and in it the fingerprint")
+        print(f"{fingerprint}, are the same.")
+        if running_address(options.dir) is not None:
+            print("Restart the router: the one that runs shows the old certificate until then.")
+        if options.ca_key is None:
+            print(f"Now move {options.dir / CA_KEY} off this machine: the router does not need it.")
         return 0
 
     rotating = add_action(
@@ -83,9 +104,10 @@ def add_rotation(actions: Any, part: str, host: Callable[[argparse.Namespace], s
         "rotate-certificate",
         "replace the online key and certificate; the address stays",
         rotate,
+        _ROTATION,
     )
     rotating.add_argument(
-        "--ca-key", type=Path, metavar="FILE", help="where ca.key is now (default: in DIR)"
+        "--ca-key", type=Path, metavar="PATH", help="where ca.key is now (default: in DIR)"
     )
 
 

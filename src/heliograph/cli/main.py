@@ -1,15 +1,33 @@
-"""The `heliograph` command. Each part adds its own subcommands: see `PARTS`."""
+"""The `heliograph` command. Each part adds its own subcommands: see `COMMANDS`."""
 
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from typing import NoReturn
 
 from heliograph import __version__
-from heliograph.cli import demo, ntf, sim, smp, wire
 
-PARTS = (smp, ntf, sim, wire, demo)
-"""Modules with `add(subparsers)`, in the order that `--help` lists them."""
+COMMANDS = {
+    "up": "system",
+    "down": "system",
+    "status": "system",
+    "logs": "system",
+    "smp": "smp",
+    "ntf": "ntf",
+    "device": "device",
+    "pipeline": "pipeline",
+    "sim": "sim",
+    "journal": "journal",
+    "wire": "wire",
+    "doctor": "doctor",
+    "page": "page",
+    "demo": "demo",
+}
+"""The module of each command, with `add(subparsers)`, in the order that `--help` lists them.
+
+Only the module of the command that was given is imported: the others would make it wait.
+"""
 
 
 class Parser(argparse.ArgumentParser):
@@ -19,7 +37,8 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\nTry '{self.prog} --help'.\n")
 
 
-def parser() -> argparse.ArgumentParser:
+def parser(command: str | None = None) -> argparse.ArgumentParser:
+    """With all commands, or with those of one command's module."""
     root = Parser(
         prog="heliograph",
         description="The SimpleX push-notification system: routers, client and data pipeline.",
@@ -27,14 +46,16 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"heliograph {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", dest="command")
-    for part in PARTS:
-        part.add(commands)
+    given = COMMANDS.get(command or "")
+    for name in dict.fromkeys(COMMANDS.values()) if given is None else (given,):
+        import_module(f"heliograph.cli.{name}").add(commands)
     return root
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    root = parser()
-    options = root.parse_args(argv)
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    root = parser(arguments[0] if arguments else None)
+    options = root.parse_args(arguments)
     if options.command is None:
         root.print_help()
         return 0

@@ -1,0 +1,298 @@
+"""The pool of connections to routers: one to each router and purpose, shared by all who need it.
+
+A connection is made when it is first asked for, and closed when nobody has asked for it in a while.
+One that is to be kept comes back by itself after growing, jittered delays; whoever asks for another
+that just failed is refused at once until its delay is over.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from heliograph.runtime.backoff import Backoff
+from heliograph.transport.client import Client, ClientConfig
+from heliograph.transport.errors import (
+    ClientError,
+    ConnectFailed,
+    HandshakeFailed,
+    RequestRefused,
+)
+from heliograph.wire.addresses import Scheme, ServerAddress
+from heliograph.wire.errors import STORE, ErrorCode
+from heliograph.wire.versions import VersionRange
+
+logger = logging.getLogger(__name__)
+
+_TEMPORARY = (ErrorCode.QUOTA, ErrorCode.INTERNAL, ErrorCode.EXPIRED)
+
+
+class Purpose(Enum):
+    """A router serves SUB and GET of one queue only on different connections."""
+
+    COMMANDS = "commands"
+    GET = "get"
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """Times in seconds. `stable_after` is how long a connection lasts before delays start anew.
+
+    The versions of `config` are those of messaging routers.
+    """
+
+    config: ClientConfig = field(default_factory=ClientConfig)
+    ntf_versions: VersionRange | None = None
+    backoff: Backoff = field(default_factory=lambda: Backoff(first=0.5, last=60.0))
+    idle_after: float = 120.0
+    stable_after: float = 10.0
+
+
+Key = tuple[Scheme, bytes, Purpose]
+ReceivedHandler = Callable[[Client, bytes, Any], None]
+"""Called with what a messaging router sent unasked: the client, the entity ID, the message."""
+
+ConnectedHandler = Callable[[Client], None]
+DisconnectedHandler = Callable[[Client], None]
+
+
+def is_temporary(error: Exception) -> bool:
+    """Whether the same request may succeed later."""
+    if isinstance(error, RequestRefused):
+        return error.error in _TEMPORARY or isinstance(error.error, STORE)
+    if isinstance(error, HandshakeFailed):
+        return True  # a router that is being replaced, or someone in between
+    return isinstance(error, ClientError)
+
+
+class Clients:
+    """`on_received` and the others hear of messaging routers' connections for commands only."""
+
+    def __init__(
+        self,
+        settings: ClientSettings | None = None,
+        *,
+        on_received: ReceivedHandler | None = None,
+        on_connected: ConnectedHandler | None = None,
+        on_disconnected: DisconnectedHandler | None = None,
+    ) -> None:
+        self._settings = settings or ClientSettings()
+        self._entries: dict[Key, _Entry] = {}
+        self._on_received = on_received
+        self._on_connected = on_connected
+        self._on_disconnected = on_disconnected
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+
+    async def smp(
+        self,
+        address: ServerAddress,
+        purpose: Purpose = Purpose.COMMANDS,
+        *,
+        at_once: bool = False,
+    ) -> Client:
+        """A connection to a messaging router. `at_once` tries also while a delay is not over."""
+        return await self._entry(address, purpose).get(at_once=at_once)
+
+    async def ntf(self, address: ServerAddress, *, at_once: bool = False) -> Client:
+        """A connection to a notification router."""
+        return await self._entry(address, Purpose.COMMANDS).get(at_once=at_once)
+
+    def connected(self, address: ServerAddress) -> Client | None:
+        """The connection for commands, if there is one now."""
+        entry = self._entries.get((address.scheme, address.fingerprint, Purpose.COMMANDS))
+        return entry.live if entry is not None else None
+
+    def keep(self, address: ServerAddress, *, wanted: bool = True) -> None:
+        """Keep the connection for commands, and make it again whenever it is lost; or no more."""
+        self._entry(address, Purpose.COMMANDS).keep(wanted=wanted)
+
+    def moved(self, address: ServerAddress) -> None:
+        """A router may be reached elsewhere from now on; what is connected stays so."""
+        for purpose in Purpose:
+            entry = self._entries.get((address.scheme, address.fingerprint, purpose))
+            if entry is not None and entry.address != address:
+                entry.move(address)
+
+    async def close(self) -> None:
+        self._closed = True
+        await asyncio.gather(*[entry.close() for entry in self._entries.values()])
+
+    def _entry(self, address: ServerAddress, purpose: Purpose) -> "_Entry":
+        if self._closed:
+            raise ConnectFailed("the agent is closed")
+        key = address.scheme, address.fingerprint, purpose
+        entry = self._entries.get(key)
+        if entry is None:
+            entry = self._entries[key] = _Entry(self, address, purpose)
+        return entry
+
+
+class _Entry:
+    """One router and purpose."""
+
+    def __init__(self, pool: Clients, address: ServerAddress, purpose: Purpose) -> None:
+        self.address = address
+        self._purpose = purpose
+        self._pool = pool
+        self._settings = pool._settings
+        self._loop = pool._loop
+        self._client: Client | None = None
+        self._since = 0.0
+        self._used_at = 0.0
+        self._failures = 0
+        self._next_at = 0.0
+        self._failure: ClientError | None = None
+        self._wanted = False
+        self._connecting: asyncio.Task[Client] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def live(self) -> Client | None:
+        client = self._client
+        return client if client is not None and client.is_connected else None
+
+    async def get(self, *, at_once: bool) -> Client:
+        self._used_at = self._loop.time()
+        client = self.live
+        if client is not None:
+            return client
+        if self._connecting is None:
+            wait = self._next_at - self._loop.time()
+            if wait > 0 and not at_once and self._failure is not None:
+                raise ConnectFailed(f"{self._failure} (next attempt in {wait:.0f} s)")
+            self._connecting = self._loop.create_task(self._connect())
+            self._connecting.add_done_callback(self._connected)
+        connecting = self._connecting
+        try:
+            # Shared: one who gives up must not take it from the others.
+            return await asyncio.shield(connecting)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if connecting.cancelled() and task is not None and not task.cancelling():
+                raise ConnectFailed("the agent is closed") from None
+            raise
+
+    def move(self, address: ServerAddress) -> None:
+        self.address = address
+        self._failures, self._next_at = 0, 0.0
+        if self._keeper is not None:
+            self._keeper.cancel()  # it may be in a long delay
+            self._keeper = self._loop.create_task(self._persist())
+
+    def keep(self, *, wanted: bool) -> None:
+        self._wanted = wanted
+        if wanted and self._keeper is None and self.live is None:
+            self._keeper = self._loop.create_task(self._persist())
+
+    async def close(self) -> None:
+        self._wanted = False
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        tasks = [task for task in (self._keeper, self._connecting) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._closing, return_exceptions=True)
+        if self._client is not None:
+            await self._client.close()
+
+    async def _connect(self) -> Client:
+        received = self._pool._on_received if self._hears else None
+        connected: list[Client] = []
+
+        def on_push(entity_id: bytes, message: Any) -> None:
+            if received is not None and connected:
+                received(connected[0], entity_id, message)
+
+        config = self._settings.config
+        if self.address.scheme is Scheme.NTF:
+            config = replace(config, versions=self._settings.ntf_versions)
+        client = await Client.connect(
+            self.address,
+            config,
+            on_push=on_push,
+            on_disconnect=self._lost,
+        )
+        connected.append(client)
+        return client
+
+    def _connected(self, task: "asyncio.Task[Client]") -> None:
+        self._connecting = None
+        now = self._loop.time()
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            self._failures += 1
+            delay = self._settings.backoff.delay(self._failures, random.random())  # noqa: S311
+            self._next_at = now + delay
+            self._failure = error if isinstance(error, ClientError) else ConnectFailed("failed")
+            return
+        client = task.result()
+        if self._pool._closed:
+            self._close(client)  # too late: nobody would close it
+            return
+        self._client, self._since, self._failure = client, now, None
+        self._watch_idleness(self._settings.idle_after)
+        if not client.is_connected:
+            self._lost(client, None)  # before anybody could hear of it
+        elif self._hears and self._pool._on_connected is not None:
+            self._pool._on_connected(client)
+
+    @property
+    def _hears(self) -> bool:
+        return self.address.scheme is Scheme.SMP and self._purpose is Purpose.COMMANDS
+
+    def _lost(self, client: Client, reason: Exception | None) -> None:
+        if client is not self._client:
+            return
+        self._client = None
+        now = self._loop.time()
+        if now - self._since >= self._settings.stable_after:
+            self._failures = 0
+        self._failures += 1
+        delay = self._settings.backoff.delay(self._failures, random.random())  # noqa: S311
+        self._next_at = now + delay
+        if self._hears and self._pool._on_disconnected is not None:
+            self._pool._on_disconnected(client)
+        if self._wanted and not self._pool._closed and self._keeper is None:
+            self._keeper = self._loop.create_task(self._persist())
+
+    async def _persist(self) -> None:
+        """Connect, however often it takes."""
+        try:
+            while self._wanted and self.live is None:
+                await asyncio.sleep(max(self._next_at - self._loop.time(), 0.0))
+                with contextlib.suppress(ClientError):
+                    await self.get(at_once=True)
+        finally:
+            if self._keeper is asyncio.current_task():
+                self._keeper = None
+
+    def _watch_idleness(self, wait: float) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._idle_timer = self._loop.call_later(wait, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        client = self._client
+        if client is None:
+            return
+        wait = self._settings.idle_after - (self._loop.time() - self._used_at)
+        if self._wanted or wait > 0:
+            self._watch_idleness(max(wait, self._settings.idle_after / 2))
+            return
+        self._client = None
+        self._close(client)
+
+    def _close(self, client: Client) -> None:
+        task = self._loop.create_task(client.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)

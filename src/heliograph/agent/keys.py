@@ -1,0 +1,126 @@
+"""Keys at rest: sealed with a random key, which is itself sealed with a passphrase.
+
+A store that was made without a passphrase keeps them as they are. Changing the passphrase changes
+only the one sealed key.
+"""
+
+from dataclasses import dataclass, field
+from typing import overload
+
+from nacl import bindings as nacl
+from nacl.exceptions import CryptoError as NaclCryptoError
+
+from heliograph.agent.errors import AgentError, NotEncrypted, PassphraseNeeded, WrongPassphrase
+
+KEY_SIZE = nacl.crypto_secretbox_KEYBYTES
+NONCE_SIZE = nacl.crypto_secretbox_NONCEBYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What Argon2id spends on a passphrase; kept with the store, so it may grow later."""
+
+    operations: int = nacl.crypto_pwhash_argon2id_OPSLIMIT_INTERACTIVE
+    memory: int = nacl.crypto_pwhash_argon2id_MEMLIMIT_INTERACTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """What a store keeps to know its passphrase again; all None if it has none."""
+
+    salt: bytes | None = None
+    operations: int | None = None
+    memory: int | None = None
+    wrapped_key: bytes | None = None
+
+
+class Vault:
+    """Seals what goes into the store, and opens what comes out of it."""
+
+    def __init__(self, key: bytes | None) -> None:
+        self._key = key
+
+    @property
+    def is_sealed(self) -> bool:
+        return self._key is not None
+
+    @overload
+    def seal(self, plain: bytes) -> bytes: ...
+
+    @overload
+    def seal(self, plain: bytes | None) -> bytes | None: ...
+
+    def seal(self, plain: bytes | None) -> bytes | None:
+        if plain is None or self._key is None:
+            return plain
+        nonce = nacl.randombytes(NONCE_SIZE)
+        return nonce + nacl.crypto_secretbox(plain, nonce, self._key)
+
+    @overload
+    def open(self, sealed: bytes) -> bytes: ...
+
+    @overload
+    def open(self, sealed: bytes | None) -> bytes | None: ...
+
+    def open(self, sealed: bytes | None) -> bytes | None:
+        if sealed is None or self._key is None:
+            return sealed
+        try:
+            return nacl.crypto_secretbox_open(sealed[NONCE_SIZE:], sealed[:NONCE_SIZE], self._key)
+        except NaclCryptoError:
+            raise AgentError("the store is damaged: a key in it does not open") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Passphrase:
+    """What the user types. Empty is not a passphrase."""
+
+    text: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.text:
+            raise AgentError("the passphrase is empty: give one, or none at all")
+
+    def key(self, salt: bytes, cost: Cost) -> bytes:
+        return nacl.crypto_pwhash_alg(
+            KEY_SIZE,
+            self.text.encode(),
+            salt,
+            cost.operations,
+            cost.memory,
+            nacl.crypto_pwhash_ALG_ARGON2ID13,
+        )
+
+
+def new_lock(passphrase: Passphrase | None, cost: Cost) -> tuple[Lock, Vault]:
+    """For a new store."""
+    if passphrase is None:
+        return Lock(), Vault(None)
+    key = nacl.randombytes(KEY_SIZE)
+    return wrap(key, passphrase, cost), Vault(key)
+
+
+def wrap(key: bytes, passphrase: Passphrase, cost: Cost) -> Lock:
+    salt = nacl.randombytes(nacl.crypto_pwhash_SALTBYTES)
+    wrapped = Vault(passphrase.key(salt, cost)).seal(key)
+    return Lock(salt, cost.operations, cost.memory, wrapped)
+
+
+def unlock(lock: Lock, passphrase: Passphrase | None) -> Vault:
+    """The vault of an existing store."""
+    if (
+        lock.wrapped_key is None
+        or lock.salt is None
+        or lock.operations is None
+        or lock.memory is None
+    ):
+        if passphrase is not None:
+            raise NotEncrypted("this store has no passphrase: open it without one")
+        return Vault(None)
+    if passphrase is None:
+        raise PassphraseNeeded("this store is encrypted: give its passphrase")
+    try:
+        outer = Vault(passphrase.key(lock.salt, Cost(lock.operations, lock.memory)))
+        return Vault(outer.open(lock.wrapped_key))
+    except AgentError:
+        raise WrongPassphrase("the passphrase does not open this store: try again") from None

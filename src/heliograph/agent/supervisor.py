@@ -1,0 +1,281 @@
+"""NtfSubSupervisor: turns commands about connections into stored actions, and wakes the workers.
+
+Commands wait in a bounded queue; who sends more must wait. Creates are taken only with an active
+token in instant mode: activation creates whatever is missing. Deletions need no token.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from heliograph.agent import ntf_store, queues
+from heliograph.agent.ntf_context import NtfContext, facts_of, notified_queues
+from heliograph.agent.ntf_key_work import KeyWork
+from heliograph.agent.ntf_records import Command, CommandKind, NtfSubscription, SubAction
+from heliograph.agent.ntf_sub_work import SubWork
+from heliograph.agent.ntf_subscription import Decision, at, begin, decide, delete, forget
+from heliograph.agent.token_deletion import TokenDeletion
+from heliograph.agent.workers import Perform, Worker
+from heliograph.db.dialects import Transaction
+from heliograph.wire.addresses import ServerAddress
+
+logger = logging.getLogger(__name__)
+
+_AT_SMP = tuple(action for action in SubAction if action.at_smp)
+_AT_NTF = tuple(action for action in SubAction if not action.at_smp)
+RETRY_COMMAND = 1.0
+
+
+@dataclass(slots=True)
+class Woken:
+    """Routers whose workers have something to do."""
+
+    smp: set[ServerAddress] = field(default_factory=set)
+    ntf: set[ServerAddress] = field(default_factory=set)
+
+    def add(self, sub: NtfSubscription) -> None:
+        if sub.action is None:
+            return
+        if sub.action.at_smp:
+            self.smp.add(sub.smp_address)
+        else:
+            self.ntf.add(sub.ntf_address)
+
+
+class NtfSubSupervisor:
+    def __init__(self, context: NtfContext, suspect: Callable[[], None]) -> None:
+        """`suspect` is called when a router's answer means that the token may be lost."""
+        self._context = context
+        self._suspect = suspect
+        self._commands: asyncio.Queue[Command] = asyncio.Queue(context.settings.commands)
+        self._smp: dict[ServerAddress, Worker] = {}
+        self._ntf: dict[ServerAddress, Worker] = {}
+        self._deletions: dict[ServerAddress, Worker] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Go on with whatever is stored."""
+        self._task = asyncio.create_task(self._run(), name="ntf supervisor")
+        await self.look_again()
+
+    async def look_again(self) -> None:
+        """Wake the workers of every router that something is stored to be done at."""
+        if self._task is None:
+            return
+        woken, deletions = await self._context.store.read(_pending)
+        self._wake(woken)
+        for address in deletions:
+            self.delete_tokens_at(address)
+
+    async def stop(self) -> None:
+        tasks = [] if self._task is None else [self._task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        workers = (*self._smp.values(), *self._ntf.values(), *self._deletions.values())
+        await asyncio.gather(*[worker.stop() for worker in workers])
+        for pool in (self._smp, self._ntf, self._deletions):
+            pool.clear()
+
+    async def submit(self, command: Command) -> bool:
+        """Whether it was taken. Waits while the queue is full.
+
+        Before `start` it becomes stored actions at once, and `start` goes on with them.
+        """
+        if not command.conn_ids:
+            return False
+        if command.kind is CommandKind.CREATE and not await self._is_instant():
+            return False
+        if self._task is None:
+            await self._context.store.write(lambda tx: self._process(tx, command))
+        else:
+            await self._commands.put(command)
+        return True
+
+    async def settled(self) -> None:
+        """Wait until all commands were turned into actions."""
+        await self._commands.join()
+
+    def drop_creates(self) -> None:
+        """Those that wait; the mode has changed."""
+        kept: list[Command] = []
+        with contextlib.suppress(asyncio.QueueEmpty):
+            while True:
+                kept.append(self._commands.get_nowait())
+                self._commands.task_done()
+        for command in kept:
+            if command.kind is not CommandKind.CREATE:
+                self._commands.put_nowait(command)
+
+    async def create_all(self) -> None:
+        """For every connection with notifications on, and delete what nobody wants any more."""
+        create, unwanted, orphans = await self._context.store.read(_reconcile)
+        await self.submit(Command(CommandKind.CREATE, create))
+        await self.submit(Command(CommandKind.DELETE, unwanted))
+        await self.submit(Command(CommandKind.FORGET, orphans))
+
+    async def delete_all(self) -> None:
+        """Every subscription there is."""
+        self.drop_creates()
+        subs = await self._context.store.read(ntf_store.all_subscriptions)
+        pending = tuple(sub.conn_id for sub in subs if not _is_deleting(sub))
+        await self.submit(Command(CommandKind.DELETE, pending))
+
+    def delete_tokens_at(self, address: ServerAddress) -> None:
+        work = TokenDeletion(self._context, address)
+        self._worker(self._deletions, address, "token deletion", work.perform)
+
+    def wake_all(self) -> None:
+        """The token or its mode has changed: what waited for it may go on."""
+        for pool in (self._smp, self._ntf):
+            for worker in pool.values():
+                worker.kick()
+
+    def hurry(self) -> None:
+        """The network is back."""
+        for pool in (self._smp, self._ntf, self._deletions):
+            for worker in pool.values():
+                worker.hurry()
+
+    # Commands.
+
+    async def _run(self) -> None:
+        while True:
+            command = await self._commands.get()
+            try:
+                done = await self._attempt(command)
+                while not done:
+                    await asyncio.sleep(RETRY_COMMAND)
+                    done = await self._attempt(command)
+            finally:
+                self._commands.task_done()
+
+    async def _attempt(self, command: Command) -> bool:
+        try:
+            woken = await self._context.store.write(lambda tx: self._process(tx, command))
+        except Exception:
+            logger.exception("a command about subscriptions failed")
+            return False
+        self._wake(woken)
+        return True
+
+    def _process(self, tx: Transaction, command: Command) -> Woken:
+        """All of a command in one transaction, as another process may be at it too."""
+        match command.kind:
+            case CommandKind.CREATE:
+                return self._create(tx, command.conn_ids)
+            case CommandKind.DELETE:
+                return self._delete(tx, command.conn_ids)
+            case CommandKind.FORGET:
+                return self._forget(tx, command.conn_ids)
+
+    def _create(self, tx: Transaction, conn_ids: Sequence[str]) -> Woken:
+        vault = self._context.store.vault
+        woken = Woken()
+        token = ntf_store.load_token(tx, vault)
+        if token is None or not token.is_instant:
+            return woken
+        subs = ntf_store.find_subscriptions(tx, conn_ids)
+        changed: list[NtfSubscription] = []
+        for conn_id, queue in notified_queues(tx, vault, conn_ids).items():
+            sub, facts = subs.get(conn_id), facts_of(queue)
+            match decide(facts, sub, token):
+                case Decision.NEW | Decision.RESET:
+                    sub = begin(conn_id, facts, sub, token)
+                    changed.append(sub)
+                case Decision.CONTINUE_SMP | Decision.CONTINUE_NTF if sub is not None:
+                    here = at(sub, token)
+                    if here is not sub:
+                        changed.append(here)
+                    sub = here
+            if sub is not None:
+                woken.add(sub)
+        ntf_store.put_subscriptions(tx, changed)
+        return woken
+
+    def _delete(self, tx: Transaction, conn_ids: Sequence[str]) -> Woken:
+        found = notified_queues(tx, self._context.store.vault, conn_ids)
+        subs = ntf_store.find_subscriptions(tx, conn_ids)
+        facts = {conn_id: facts_of(queue) for conn_id, queue in found.items()}
+        return _put(
+            tx,
+            [
+                sub if _is_deleting(sub) else delete(sub, facts.get(conn_id))
+                for conn_id, sub in subs.items()
+            ],
+        )
+
+    def _forget(self, tx: Transaction, conn_ids: Sequence[str]) -> Woken:
+        token = ntf_store.load_token(tx, self._context.store.vault)
+        subs = ntf_store.find_subscriptions(tx, conn_ids)
+        results = {conn_id: forget(sub, token) for conn_id, sub in subs.items()}
+        ntf_store.remove_subscriptions(tx, [key for key, sub in results.items() if sub is None])
+        return _put(tx, [sub for sub in results.values() if sub is not None])
+
+    async def _is_instant(self) -> bool:
+        vault = self._context.store.vault
+        token = await self._context.store.read(lambda tx: ntf_store.load_token(tx, vault))
+        return token is not None and token.is_instant
+
+    # Workers.
+
+    def _wake(self, woken: Woken) -> None:
+        for address in woken.smp:
+            self._wake_smp(address)
+        for address in woken.ntf:
+            self._wake_ntf(address)
+
+    def _wake_smp(self, address: ServerAddress) -> None:
+        work = KeyWork(self._context, address, self._wake_ntf)
+        self._worker(self._smp, address, "notifier keys", work.perform)
+
+    def _wake_ntf(self, address: ServerAddress) -> None:
+        work = SubWork(self._context, address, self._wake_smp, self._suspect)
+        self._worker(self._ntf, address, "notification subscriptions", work.perform)
+
+    def _worker(
+        self, pool: dict[ServerAddress, Worker], address: ServerAddress, name: str, perform: Perform
+    ) -> None:
+        """Wake the worker of a router; make it if there is none."""
+        worker = pool.get(address)
+        if worker is not None:
+            worker.kick()
+        elif self._task is not None:
+            settings = self._context.settings
+            pool[address] = Worker(name, perform, settings.batch, settings.retry)
+
+
+def _put(tx: Transaction, subs: Iterable[NtfSubscription]) -> Woken:
+    woken = Woken()
+    changed = list(subs)
+    for sub in changed:
+        woken.add(sub)
+    ntf_store.put_subscriptions(tx, changed)
+    return woken
+
+
+def _is_deleting(sub: NtfSubscription) -> bool:
+    return sub.action is not None and sub.action.is_delete
+
+
+def _pending(tx: Transaction) -> tuple[Woken, list[ServerAddress]]:
+    woken = Woken(
+        set(ntf_store.routers_with_work(tx, "smp", _AT_SMP)),
+        set(ntf_store.routers_with_work(tx, "ntf", _AT_NTF)),
+    )
+    return woken, ntf_store.routers_to_delete_at(tx)
+
+
+def _reconcile(
+    tx: Transaction,
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Connections to create for; those whose subscription is not wanted; those that are gone."""
+    known = {item.conn_id: item.enable_ntfs for item in queues.connections(tx)}
+    subs = [sub for sub in ntf_store.all_subscriptions(tx) if not _is_deleting(sub)]
+    return (
+        tuple(conn_id for conn_id, enabled in known.items() if enabled),
+        tuple(sub.conn_id for sub in subs if known.get(sub.conn_id) is False),
+        tuple(sub.conn_id for sub in subs if sub.conn_id not in known),
+    )

@@ -1,0 +1,172 @@
+"""What the demonstration does and says, step by step."""
+
+import asyncio
+import os
+import shutil
+import signal
+import textwrap
+import time
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from heliograph.cli.demo_phone import DemoPhone, heliograph
+from heliograph.cli.device_screen import box
+from heliograph.pipeline.status import status
+from heliograph.runtime.errors import StartError
+from heliograph.sim.authority import CA_FILE, KEY_FILE
+from heliograph.system.install import create
+from heliograph.system.layout import Layout
+from heliograph.system.parts import parts
+from heliograph.system.state import PartState
+from heliograph.system.supervisor import Supervisor
+
+BURST = 6
+PATIENCE = 60.0
+PIPELINE_PATIENCE = 150.0
+SETTLING = 3.0
+"""So long the last events may take to be journaled."""
+MEANINGS = {
+    "shown": "shown on a phone",
+    "accepted": "accepted by a push provider",
+    "superseded": "gave way to a newer one of the same chat, in the same push",
+}
+
+
+class Story:
+    def __init__(self, directory: Path, *, with_pipeline: bool) -> None:
+        self._directory = directory
+        self._layout = Layout(directory / "home")
+        self._with_pipeline = with_pipeline
+        self._step = 0
+        config = create(self._layout.root, pipeline=with_pipeline, account_seconds=3, any_port=True)
+        self._simulators = config.simulators
+        self._supervisor = Supervisor(self._layout, parts(self._layout, config))
+        self._alice = DemoPhone("Alice", self._layout.root / "alice")
+        self._bob = DemoPhone("Bob", self._layout.root / "bob")
+
+    async def run(self, *, keep: bool) -> int:
+        started = time.monotonic()
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._supervisor.stop)
+            for phone in (self._alice, self._bob):
+                stack.push_async_callback(phone.close)
+            await self._start()
+            await self._register()
+            await self._connect()
+            await self._message()
+            await self._kill()
+            if self._with_pipeline:
+                await self._account()
+            print(f"\nAll of it took {time.monotonic() - started:.0f} s.", flush=True)
+            if keep:
+                page = self._supervisor.status.parts["page"].told
+                print(f"It goes on: open {page} to watch it; Ctrl-C stops it.", flush=True)
+                await asyncio.Event().wait()
+        return 0
+
+    async def _start(self) -> None:
+        self._say("Routers, push providers, page and pipeline start, each a process of its own")
+        await self._supervisor.start()
+        for name, part in self._supervisor.status.parts.items():
+            told = part.told.split(" control ")[0] or "starting, in the background"
+            print(f"   {name:<9} process {part.pid}  {told}", flush=True)
+
+    async def _register(self) -> None:
+        self._say("Two phones register, and prove that they have their device tokens")
+        addresses = self._supervisor.status.parts
+        smp, ntf = addresses["smp"].told, addresses["ntf"].told
+        for phone in (self._alice, self._bob):
+            await phone.do("init", "--name", phone.name, "--smp", smp, "--ntf", ntf)
+        # Bob's phone is its own Web Push service; the router trusts the simulators' authority.
+        for name in (CA_FILE, KEY_FILE):
+            shutil.copy(self._layout.sim / name, self._bob.directory / name)
+        control = f"http://127.0.0.1:{self._simulators.apns_control_port}"
+        print(f"   $ heliograph device register --dir alice --apns {control}", flush=True)
+        print(f"   {(await self._alice.do('register', '--apns', control)).strip()}")
+        print("   $ heliograph device register --dir bob --webpush 127.0.0.1", flush=True)
+        print(f"   {(await self._bob.do('register', '--webpush', '127.0.0.1')).strip()}")
+
+    async def _connect(self) -> None:
+        self._say("Alice makes a link, and Bob joins it")
+        link = (await self._alice.do("connect", "--name", "Bob")).strip()
+        print(f"   $ heliograph device connect --dir bob '{link[:48]}...'", flush=True)
+        await asyncio.gather(*(phone.watch(self._layout.journal) for phone in self._both))
+        await self._bob.do("connect", link, "--name", "Alice")
+
+    async def _message(self) -> None:
+        self._say("A message becomes a push, and the push a notification")
+        for sender, phone, way, text in (
+            (self._bob, self._alice, "APNs", "Signal received. Meet at noon?"),
+            (self._alice, self._bob, "Web Push", "At noon, by the old tower."),
+        ):
+            print(
+                f"   $ heliograph device send --dir {sender.directory.name} {phone.name} '{text}'"
+            )
+            await sender.do("send", phone.name, text)
+            content = await phone.until(text)
+            print(f"   By {way}, on {phone.name}'s phone:")
+            self._draw(content)
+        print("   Provider and notification router saw only encrypted bytes: the phone opened two")
+        print("   layers, one of each router, and fetched the message itself.", flush=True)
+
+    async def _kill(self) -> None:
+        status = self._supervisor.status.parts["ntf"]
+        before = status.pid
+        self._say(f"Bob sends {BURST} messages; the notification router is killed meanwhile")
+        for number in range(1, BURST + 1):
+            await self._bob.do("send", "Alice", f"Message {number} of {BURST}")
+            if number == BURST // 2 and before is not None:
+                os.kill(before, signal.SIGKILL)
+                print(f"   $ kill -9 {before}", flush=True)
+        last = f"Message {BURST} of {BURST}"
+        content = await self._alice.until(last)
+        await self._until(lambda: status.state is PartState.RUNNING, "the notification router")
+        print(f"   It runs again as process {status.pid}, and what it owed was pushed:")
+        self._draw(content)
+
+    async def _account(self) -> None:
+        self._say("The pipeline, on Spark, accounts for every notification")
+        fates = await self._fates(after=time.time() + SETTLING)
+        for fate, count in fates.items():
+            print(f"   {count:>3} {MEANINGS.get(fate, fate)}")
+        if fates.get("unaccounted"):
+            raise StartError(f"{fates['unaccounted']} notifications are unaccounted for")
+        print("     0 unaccounted for", flush=True)
+        report = self._directory / "report"
+        tables = str(self._layout.tables)
+        await heliograph("pipeline", "report", "--dir", tables, "--out", report, patience=120)
+        print(f"   Report: {report / 'index.html'}", flush=True)
+
+    async def _fates(self, after: float) -> dict[str, int]:
+        """As counted after a moment, when all journals had been taken."""
+        deadline = time.monotonic() + PIPELINE_PATIENCE
+        while time.monotonic() < deadline:
+            found = status(self._layout.tables, [str(self._layout.journal)], time.time())
+            account = found.manifest.notes.get("account")
+            if account is not None and account["at"] > after and not found.waiting:
+                fates: dict[str, int] = account["fates"]
+                return fates
+            await asyncio.sleep(0.2)
+        log = self._layout.log("pipeline")
+        raise StartError(f"the pipeline did not get there in {PIPELINE_PATIENCE:.0f} s: see {log}")
+
+    async def _until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            if time.monotonic() > deadline:
+                raise StartError(f"{what} did not come back in {PATIENCE:.0f} s")
+            await asyncio.sleep(0.05)
+
+    def _draw(self, content: dict[str, Any]) -> None:
+        drawn = box(content["title"], content["body"], content["badge"])
+        print(textwrap.indent(drawn, "      "), flush=True)
+
+    @property
+    def _both(self) -> tuple[DemoPhone, DemoPhone]:
+        return self._alice, self._bob
+
+    def _say(self, text: str) -> None:
+        self._step += 1
+        print(f"\n{self._step}. {text}", flush=True)

@@ -1,0 +1,249 @@
+"""`heliograph up | down | status | logs`: the whole system, in one directory."""
+
+import argparse
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from heliograph.cli.actions import default_home, reporting
+from heliograph.runtime import process
+from heliograph.runtime.config import load
+from heliograph.runtime.errors import StartError
+from heliograph.system import state
+from heliograph.system.config import PREFIX, SystemConfig
+from heliograph.system.layout import Layout
+from heliograph.system.logfile import tail
+from heliograph.system.parts import parts
+from heliograph.system.state import PartState, SystemStatus
+
+_UP = """\
+Start a messaging router, a notification router, the status page and the data pipeline, each a
+process of its own, and watch over them until SIGTERM or Ctrl-C. What ends is started again.
+
+The first time, the directory is made, with keys, free ports and a commented config.toml for the
+whole and for each router. On a loopback or private --host there are simulated push providers too,
+for phones in a terminal: see `heliograph device --help`.
+"""
+_EXAMPLES = """\
+  heliograph up                              # here, for this machine
+  heliograph up --host push.example.com -d   # for everybody, in the background
+  heliograph status
+  heliograph logs -f ntf
+  heliograph down
+"""
+START_PATIENCE = 90.0
+STOP_PATIENCE = 40.0
+
+
+def add(commands: Any) -> None:
+    up = add_command(commands, "up", "run the whole system from one directory", run_up, _UP)
+    up.epilog = _EXAMPLES
+    up.add_argument("--host", help="the name or address clients use, for a new system (127.0.0.1)")
+    up.add_argument("-d", "--detach", action="store_true", help="return when all is ready")
+    up.add_argument("--no-pipeline", action="store_true", help="for a new system: without it")
+    up.add_argument(
+        "--any-port", action="store_true", help="for a new system: any free ports, not the usual"
+    )
+    down = add_command(commands, "down", "stop the system that runs in a directory", run_down)
+    down.add_argument("--timeout", type=float, default=STOP_PATIENCE, metavar="SECONDS")
+    add_command(commands, "status", "say what runs, and where", run_status)
+    log = add_command(commands, "logs", "show the logs of the parts", run_logs)
+    log.add_argument("part", nargs="*", help="smp, ntf, page, pipeline, apns, webpush (all)")
+    log.add_argument("-n", "--lines", type=int, default=20, help="how many of each (20)")
+    log.add_argument("-f", "--follow", action="store_true", help="go on with what is added")
+
+
+def add_command(
+    commands: Any, name: str, help: str, run: Any, description: str | None = None
+) -> argparse.ArgumentParser:
+    """A command with `--dir`, which is a system's."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=help,
+        description=description or f"{help[0].upper()}{help[1:]}.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        default=default_home(),
+        metavar="DIR",
+        help="the system's directory (default: $HELIOGRAPH_HOME, or ~/.heliograph)",
+    )
+    parser.set_defaults(run=reporting(f"heliograph {name}", run))
+    return parser
+
+
+def load_system(layout: Layout, overrides: dict[str, Any] | None = None) -> SystemConfig:
+    if not layout.config.exists():
+        raise StartError(f"{layout.config} is missing: run `heliograph up --dir {layout.root}`")
+    return load(SystemConfig, layout.config, prefix=PREFIX, overrides=overrides or {})
+
+
+def run_up(options: argparse.Namespace) -> int:
+    from heliograph.system.install import create
+
+    layout = Layout(options.dir.absolute())
+    if not layout.config.exists():
+        create(
+            layout.root,
+            options.host or "127.0.0.1",
+            pipeline=not options.no_pipeline,
+            any_port=options.any_port,
+        )
+        print(f"Made a system in {layout.root}", flush=True)
+    elif options.host is not None:
+        raise StartError(
+            f"--host is for a new system: change [listen] host in {layout.smp / 'config.toml'} and"
+            f" {layout.ntf / 'config.toml'}"
+        )
+    config = load_system(layout)
+    if options.detach:
+        return _detach(layout)
+    return process.run_in(layout.root, _serve(layout, config))
+
+
+async def _serve(layout: Layout, config: SystemConfig) -> int:
+    from heliograph.system.supervisor import Supervisor
+
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    supervisor = Supervisor(layout, parts(layout, config))
+    starting = asyncio.ensure_future(supervisor.start())
+    told = asyncio.ensure_future(stopping.wait())
+    try:
+        await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            for line in describe(layout, supervisor.status, time.time()):
+                print(line, flush=True)
+            print("Ctrl-C stops it.", flush=True)
+            process.notify_systemd("READY=1")
+            await told
+        print("Stopping", flush=True)
+        process.notify_systemd("STOPPING=1")
+    finally:
+        starting.cancel()
+        told.cancel()
+        await supervisor.stop()
+    return 0
+
+
+def _detach(layout: Layout) -> int:
+    if (pid := process.holder(layout.root)) is not None:
+        raise StartError(f"a system runs in {layout.root} already (process {pid})")
+    layout.logs.mkdir(mode=0o700, exist_ok=True)
+    layout.state.unlink(missing_ok=True)
+    command = [sys.executable, "-m", "heliograph", "up", "--dir", str(layout.root)]
+    with layout.log("up").open("ab") as log:
+        log.seek(0, os.SEEK_END)
+        begin = log.tell()
+        child = subprocess.Popen(  # noqa: S603
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    deadline = time.monotonic() + START_PATIENCE
+    while time.monotonic() < deadline:
+        found = state.read(layout.state)
+        if found is not None and found.is_up and found.pid == child.pid:
+            for line in describe(layout, found, time.time()):
+                print(line)
+            return 0
+        if child.poll() is not None:
+            with layout.log("up").open(errors="replace") as log_text:
+                log_text.seek(begin)
+                words = [line.removeprefix("heliograph up: ") for line in log_text]
+                raise StartError("".join(words).strip() or f"see {layout.log('up')}")
+        time.sleep(0.1)
+    child.terminate()
+    raise StartError(f"it was not ready in {START_PATIENCE:.0f} s: see {layout.logs}")
+
+
+def run_down(options: argparse.Namespace) -> int:
+    layout = Layout(options.dir.absolute())
+    pid = process.holder(layout.root)
+    if pid is None:
+        print(f"Nothing runs in {layout.root}.")
+        return 0
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + options.timeout
+    while time.monotonic() < deadline:
+        if process.holder(layout.root) != pid:
+            print("Stopped.")
+            return 0
+        time.sleep(0.1)
+    raise StartError(f"process {pid} still runs after {options.timeout:g} s: see {layout.logs}")
+
+
+def run_status(options: argparse.Namespace) -> int:
+    layout = Layout(options.dir.absolute())
+    load_system(layout)
+    pid = process.holder(layout.root)
+    found = state.read(layout.state)
+    if pid is None or found is None or found.pid != pid:
+        print(f"Nothing runs in {layout.root}. `heliograph up --dir {layout.root}` starts it.")
+        return 1
+    for line in describe(layout, found, time.time()):
+        print(line)
+    return 0 if all(part.state is PartState.RUNNING for part in found.parts.values()) else 1
+
+
+def describe(layout: Layout, found: SystemStatus, now: float) -> list[str]:
+    """Lines for people: each part, and what to do next."""
+    lines = []
+    for name, part in found.parts.items():
+        for_how_long = _duration(now - part.since)
+        details = part.told.split(" control ")[0]
+        if part.state is not PartState.RUNNING:
+            details = part.ended
+        restarts = f"  started again {part.restarts} times" if part.restarts else ""
+        lines.append(f"{name:<9} {part.state.value:<8} {for_how_long:>6}  {details}{restarts}")
+    page = found.parts.get("page")
+    if page is not None and page.told:
+        lines.append(f"\nOpen {page.told} to watch it. Logs: heliograph logs --dir {layout.root}")
+    return lines
+
+
+def _duration(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def run_logs(options: argparse.Namespace) -> int:
+    layout = Layout(options.dir.absolute())
+    known = sorted(path.stem for path in layout.logs.glob("*.log"))
+    unknown = [part for part in options.part if part not in known]
+    if unknown or not known:
+        names = ", ".join(known) or "none yet"
+        raise StartError(f"there is no log of {', '.join(unknown) or 'anything'}: there is {names}")
+    shown = options.part or known
+    for part in shown:
+        for line in tail(layout.log(part), max(options.lines, 0)):
+            print(f"{part:<9} {line}")
+    return _follow(layout, shown) if options.follow else 0
+
+
+def _follow(layout: Layout, shown: list[str]) -> int:
+    places = {part: layout.log(part).stat().st_size for part in shown}
+    while True:
+        sys.stdout.flush()
+        time.sleep(0.2)
+        for part, place in places.items():
+            path = layout.log(part)
+            if not path.exists():
+                continue
+            with path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(place if size >= place else 0)  # smaller: it was begun anew
+                data = file.read()
+            whole = data.rfind(b"\n") + 1
+            places[part] = (place if size >= place else 0) + whole
+            for line in data[:whole].decode(errors="replace").splitlines():
+                print(f"{part:<9} {line}")

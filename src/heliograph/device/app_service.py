@@ -1,0 +1,311 @@
+"""Drives the app's machines: states, background refresh, local notifications and responses."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from typing import Any
+
+from heliograph.device import app, background, background_task, manager
+from heliograph.device.app import AppEffect, AppInput
+from heliograph.device.background import BackgroundRefresh, Complete, Submit
+from heliograph.device.chat import CallInvited, ChatId, ContactRequested
+from heliograph.device.content import build
+from heliograph.device.entity import Got
+from heliograph.device.manager import (
+    AcceptContact,
+    Asked,
+    Loaded,
+    Notifier,
+    Presentation,
+    Responded,
+    Response,
+    Responses,
+    present,
+)
+from heliograph.device.ports import AppCore, Platform, Shared
+from heliograph.device.states import AppState, NotificationsMode
+
+logger = logging.getLogger(__name__)
+
+POLL = 0.05
+
+
+class AppService:
+    """One process of the app. `on_effect` hears what a response asks for: to open a chat, say."""
+
+    def __init__(
+        self,
+        agent: AppCore,
+        shared: Shared,
+        platform: Platform,
+        *,
+        state: AppState = AppState.SUSPENDED,
+        clock: Callable[[], float] = time.monotonic,
+        on_effect: Callable[[manager.Effect], None] | None = None,
+    ) -> None:
+        self.state = state
+        self.refresh = BackgroundRefresh()
+        self.notifier = Notifier()
+        self.responses = Responses()
+        self.open_chat: ChatId | None = None
+        self._agent = agent
+        self._shared = shared
+        self._platform = platform
+        self._clock = clock
+        self._on_effect = on_effect
+        self._is_open = False
+        self._receiver: asyncio.Task[None] | None = None
+        self._timer: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+        self._refreshed = asyncio.Event()
+
+    # What users and the platform do.
+
+    async def launch(self, asked: Asked = Asked.GRANTED) -> None:
+        """Register with the platform, and tell the extension where we are."""
+        self.notifier = Notifier(manager.ask(self.notifier.permission, asked))
+        await self._refresh(background.Simple.REGISTER)
+        await self._shared.set_app_state(self.state)
+
+    async def open(self) -> None:
+        await self._refresh(background.Simple.OPENED)
+        await self._input(AppInput.OPEN)
+
+    async def leave(self) -> None:
+        """To the background."""
+        await self._input(AppInput.BACKGROUND)
+
+    async def stop(self) -> None:
+        await self._input(AppInput.STOP)
+
+    async def start(self) -> None:
+        await self._input(AppInput.START)
+
+    async def set_mode(self, mode: NotificationsMode) -> None:
+        await self._refresh(background.ModeChanged(mode))
+        if mode is NotificationsMode.PERIODIC and not self.state.is_running:
+            await self._refresh(background.Leave(mode))
+
+    async def wake(self) -> None:
+        """A background refresh, by the platform's schedule or a silent push; until it is over."""
+        await self._refresh(background.Simple.WAKE)
+        await self._refreshed.wait()
+
+    async def expire(self) -> None:
+        """The platform takes the time of a background refresh away."""
+        await self._refresh(background.Simple.EXPIRED)
+
+    async def respond(self, response: Response) -> None:
+        """A user did something with a notification."""
+        await self._responded(Responded(response))
+
+    async def close(self) -> None:
+        if self.state is not AppState.STOPPED:
+            await self.leave()
+        if self._timer is not None:
+            self._timer.cancel()
+            await asyncio.gather(self._timer, return_exceptions=True)
+        await self._stop_receiving(app.REFRESH_SUSPEND_TIMEOUT)
+        await self._close_store()
+
+    @contextlib.asynccontextmanager
+    async def protected(self) -> AsyncIterator[None]:
+        """Around a call: the platform leaves the app running, for 15 seconds at most."""
+        task, effect = background_task.step(
+            background_task.BackgroundTask(), background_task.Input.BEGIN, self._clock()
+        )
+        number = self._platform.begin_task() if effect is not None else 0
+        ended = asyncio.Event()
+
+        def end(happened: background_task.Input) -> None:
+            nonlocal task
+            task, effect = background_task.step(task, happened, self._clock())
+            if effect is background_task.Effect.END_TASK:
+                self._platform.end_task(number)
+                ended.set()
+
+        async def limit() -> None:
+            while task.deadline is not None and not ended.is_set():
+                await asyncio.sleep(max(task.deadline - self._clock(), POLL))
+                end(background_task.Input.TICK)
+
+        timer = asyncio.get_running_loop().create_task(limit())
+        try:
+            yield
+        finally:
+            end(background_task.Input.END)
+            timer.cancel()
+            await asyncio.gather(timer, return_exceptions=True)
+
+    # The app's states.
+
+    async def _input(self, happened: AppInput) -> None:
+        async with self._lock:
+            await self._step(happened)
+
+    async def _step(self, happened: AppInput) -> None:
+        before = self.state
+        self.state, effects = app.step(self.state, happened)
+        if self.state is not before:
+            await self._shared.set_app_state(self.state)
+            active = manager.App.ACTIVE if self.state is AppState.ACTIVE else manager.App.INACTIVE
+            if active is manager.App.INACTIVE:
+                await self._responded(active)
+        for effect in effects:
+            await self._effect(effect)
+
+    async def _effect(self, effect: AppEffect) -> None:
+        match effect:
+            case AppEffect.CLAIM_STORE:
+                await self._claim()
+                await self._step(AppInput.STORE_FREE)
+            case AppEffect.ACTIVATE:
+                await self._open_store()
+                await self._responded(await self._agent.loaded())
+                self._start_receiving()
+            case AppEffect.RESPOND:
+                await self._responded(manager.App.ACTIVE)
+            case AppEffect.SUSPEND:
+                await self._stop_receiving(app.SUSPEND_TIMEOUT)
+                await self._step(AppInput.OVER)
+            case AppEffect.CLOSE_STORE:
+                await self._close_store()
+            case AppEffect.SET_BADGE:
+                if self._is_open:
+                    self._platform.set_badge(await self._shared.count_unread())
+            case AppEffect.SCHEDULE:
+                await self._refresh(background.Leave(await self._shared.mode()))
+
+    async def _claim(self) -> None:
+        """The extension sees our state and closes; if it was killed, it never will."""
+        deadline = self._clock() + app.STORE_TIMEOUT
+        while (await self._shared.core_state()).has_store:
+            if self._clock() >= deadline:
+                logger.warning("the extension did not close the database in time")
+                return
+            await asyncio.sleep(POLL)
+
+    async def _open_store(self) -> None:
+        if not self._is_open:
+            await self._agent.open()
+            self._is_open = True
+
+    async def _close_store(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            await self._agent.close()
+
+    # Receiving.
+
+    def _start_receiving(self) -> None:
+        if self._receiver is None:
+            self._receiver = asyncio.get_running_loop().create_task(self._receive())
+
+    async def _stop_receiving(self, patience: float) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.cancel()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await asyncio.gather(receiver, return_exceptions=True)
+
+    async def _receive(self) -> None:
+        try:
+            async for got in self._agent.messages():
+                await self._refresh(background.Simple.MESSAGE)
+                await self._received(got)
+        except Exception as exc:
+            logger.error("messages cannot be received: %s", type(exc).__name__)
+            await self._refresh(background.Simple.FAILED)
+
+    async def _received(self, got: Got) -> None:
+        event = got.event
+        if event is None:
+            return
+        match event:
+            case ContactRequested(request=request):
+                await self._responded(Loaded(requests=(request.chat_id,)))
+            case CallInvited(invitation=invitation):
+                await self._responded(Loaded(calls=(invitation.contact.chat_id,)))
+        badge = await self._shared.badge()
+        content = build(event, await self._shared.preview(), badge)
+        self.notifier, shown = self.notifier.notify(content, self._clock())
+        how = present(
+            content,
+            is_active=self.state is AppState.ACTIVE,
+            open_chat=self.open_chat,
+            user=self.responses.user,
+        )
+        if shown and how is not Presentation.NOTHING:
+            self._platform.show(content, how)
+        self._platform.set_badge(badge)
+
+    # Background refresh.
+
+    async def _refresh(self, happened: background.Input) -> None:
+        self.refresh, effects = background.step(self.refresh, happened, self._clock())
+        if self.refresh.is_running:
+            self._refreshed.clear()
+        else:
+            self._refreshed.set()
+        for effect in effects:
+            match effect:
+                case Submit(earliest):
+                    self._platform.submit(earliest)
+                case Complete(success):
+                    self._platform.complete(success)
+                case background.Act.CANCEL:
+                    self._platform.cancel()
+                case background.Act.ACTIVATE:
+                    self._later(self._activate())
+                case background.Act.SUSPEND:
+                    self._later(self._end_refresh())
+                case background.Act.REGISTER_HANDLER:
+                    pass
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        """One after the other, apart from the receiver, which they may end."""
+        before = self._timer
+
+        async def run() -> None:
+            if before is not None:
+                await asyncio.gather(before, return_exceptions=True)
+            await work
+
+        self._timer = asyncio.get_running_loop().create_task(run())
+
+    async def _activate(self) -> None:
+        try:
+            await self._input(AppInput.WAKE)
+        except Exception as exc:
+            logger.error("the app cannot be activated: %s", type(exc).__name__)
+            await self._refresh(background.Simple.FAILED)
+            await self._input(AppInput.DONE)
+            return
+        await self._refresh(background.Simple.ACTIVATED)
+        while (deadline := self.refresh.deadline) is not None:
+            await asyncio.sleep(max(min(deadline - self._clock(), 1.0), POLL))
+            await self._refresh(background.Simple.TICK)
+
+    async def _end_refresh(self) -> None:
+        await self._input(AppInput.DONE)
+        await self._refresh(background.Simple.SUSPENDED)
+
+    # Responses.
+
+    async def _responded(self, happened: manager.Input) -> None:
+        self.responses, effects = manager.respond(self.responses, happened)
+        await self._carry_out(effects)
+
+    async def _carry_out(self, effects: Iterable[manager.Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case manager.OpenChat(chat):
+                    self.open_chat = chat
+                case AcceptContact(chat):
+                    async with self.protected():
+                        await self._agent.accept_contact(chat)
+            if self._on_effect is not None:
+                self._on_effect(effect)

@@ -1,0 +1,86 @@
+"""Runs the checks that fit a directory, in an order that a reader can follow."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heliograph.doctor import files, keys, network, pipeline, store
+from heliograph.doctor.findings import Finding, Findings, good, problem
+from heliograph.doctor.subject import Subject, Thresholds, part_of
+from heliograph.runtime.config import FILE_NAME
+from heliograph.runtime.errors import ConfigError
+
+__all__ = ["Examination", "examine"]
+
+_LOCAL: tuple[Callable[[Subject], Findings], ...] = (
+    keys.check_identity,
+    files.check_permissions,
+    files.check_clock,
+    files.check_disk,
+    store.check_import,
+    store.check_store,
+    store.check_debts,
+    keys.check_providers,
+    pipeline.check_journal,
+    pipeline.check_pipeline,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """`network` allows connections at all, `online` a push to a device that does not exist."""
+
+    network: bool = True
+    online: bool = False
+    show_hosts: bool = False
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    tables: Path | None = None
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+
+
+async def examine(directory: Path, how: Examination) -> AsyncIterator[Finding]:
+    """All findings about a router's directory. Raises nothing: a check that fails is a finding."""
+    try:
+        part = part_of(directory)
+        subject = Subject.load(directory, part, how.environ, how.thresholds, how.tables)
+        _read_passwords(subject)
+    except ConfigError as exc:
+        for text in exc.problems:
+            what, _, advice = text.rpartition(": ")
+            yield problem("config", what or text, advice if what else "")
+        return
+    yield good("config", f"{FILE_NAME} of a {subject.part.title} is good")
+    for check in _LOCAL:
+        try:
+            for finding in check(subject):
+                yield finding
+        except Exception as exc:
+            yield _failed(check.__name__, exc)
+    if not how.network:
+        return
+    checks = [network.check_names(subject), network.check_listening(subject)]
+    checks.append(network.reach_smp_routers(subject, show_hosts=how.show_hosts))
+    if how.online:
+        checks.append(keys.reach_providers(subject))
+    for findings in checks:
+        try:
+            async for finding in findings:
+                yield finding
+        except Exception as exc:
+            yield _failed("network", exc)
+
+
+def _read_passwords(subject: Subject) -> None:
+    """What the configuration names and a start would read. Raises `ConfigError`."""
+    if subject.ntf is not None:
+        subject.ntf.control.passwords_in(subject.directory)
+    else:
+        subject.config.settings(subject.directory)  # type: ignore[call-arg]
+
+
+def _failed(name: str, exc: Exception) -> Finding:
+    text = f"the check itself failed: {type(exc).__name__}"
+    if isinstance(exc, OSError) and exc.strerror:
+        text = f"{exc.filename or name}: {exc.strerror}"
+    return problem(name.removeprefix("check_"), text, "run this as the router's user, or as root")

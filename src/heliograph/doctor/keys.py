@@ -1,0 +1,177 @@
+"""Checks of the router's identity and of what it shows to push providers."""
+
+import logging
+import re
+import time
+
+from heliograph.crypto.jwt import sign_jwt
+from heliograph.crypto.p256 import P256Key
+from heliograph.doctor.findings import (
+    AsyncFindings,
+    Finding,
+    Findings,
+    good,
+    note,
+    problem,
+    warning,
+)
+from heliograph.doctor.subject import Subject
+from heliograph.ntf.config import NtfConfig
+from heliograph.ntf.providers import load_vapid, make_providers
+from heliograph.push.provider import Accepted, Delivery, Outcome, Provider, RetryLater, TokenInvalid
+from heliograph.runtime.errors import ConfigError, IdentityError
+from heliograph.runtime.expiry import expiries, words
+from heliograph.runtime.identity import CA_KEY, SERVER_CERTIFICATE, load_identity
+from heliograph.wire.push import CheckMessagesPush
+from heliograph.wire.tokens import APNSDeviceToken, DeviceToken, FcmDeviceToken, PushProvider
+
+__all__ = ["check_identity", "check_providers", "reach_providers"]
+
+NOBODY = "00" * 32
+"""A device token of the right form that no device has."""
+
+_APPLE_ID = re.compile(r"[A-Z0-9]{10}")
+
+_ADVICE = {
+    "InvalidProviderToken": "key_file, key_id and team_id must be of one key; check the clock too",
+    "ExpiredProviderToken": "set this machine's clock",
+    "TopicDisallowed": "topic must be the bundle ID of an app of the key's team",
+    "BadTopic": "topic must be the bundle ID of the app",
+}
+
+
+def check_identity(subject: Subject) -> Findings:
+    directory = subject.directory
+    try:
+        identity = load_identity(directory, time.time())
+    except IdentityError as exc:
+        what, _, advice = str(exc).rpartition(": ")
+        yield problem("keys", what, advice)
+        return
+    told = [(expiry, words(expiry, time.time())) for expiry in expiries(identity)]
+    for _, text in told:
+        if text is not None:
+            what, _, advice = text.partition(": ")
+            yield warning("certificate", what, advice)
+    if not any(text for _, text in told):
+        online = told[0][0]
+        year = time.strftime("%Y-%m-%d", time.gmtime(online.at))
+        yield good("certificate", f"keys and certificates belong together, valid until {year}")
+    if (directory / f"{SERVER_CERTIFICATE}.new").exists():
+        yield warning(
+            "certificate",
+            "a rotation of the certificate was interrupted",
+            f"do it again: {subject.command('rotate-certificate')} --ca-key PATH",
+        )
+    if (directory / CA_KEY).exists():
+        yield warning(
+            "keys",
+            f"{CA_KEY} is on this machine: whoever reads it can be this router for ever",
+            "move it to where you keep backups; the router does not need it",
+        )
+
+
+def check_providers(subject: Subject) -> Findings:
+    """Keys are well-formed, and can sign what providers want signed."""
+    config = subject.ntf
+    if config is None:
+        return
+    try:
+        providers = _quietly_made(config, subject)
+    except ConfigError as exc:
+        for text in exc.problems:
+            key, _, rest = text.partition(": ")
+            advice = "put the provider's file there, readable for the router, or correct the path"
+            yield problem("push providers", f"{key}: {rest}", advice)
+        return
+    kinds = sorted(kind.text for kind in providers if kind is not PushProvider.APNS_NULL)
+    if not kinds:
+        yield problem(
+            "push providers",
+            "none is configured: no device can be woken",
+            "set [push.apns], [push.fcm] or [push.webpush]; see 'Push providers' in the runbook",
+        )
+        return
+    yield good("push providers", f"configured, and their keys can sign: {', '.join(kinds)}")
+    yield from _apns_names(config)
+    if not config.push.apns.key_file and not config.push.fcm.service_account_file:
+        yield note(
+            "push providers",
+            "Web Push only: neither iPhones nor Android with Google can be woken",
+            "if they should be: set [push.apns] and [push.fcm]",
+        )
+
+
+def _apns_names(config: NtfConfig) -> Findings:
+    options = config.push.apns
+    for key in ("key_id", "team_id"):
+        value = getattr(options, key)
+        if options.key_file and _APPLE_ID.fullmatch(value) is None:
+            yield warning(
+                "push providers",
+                f'[push.apns] {key} = "{value}" is not ten capital letters and digits',
+                "copy it from developer.apple.com; for a simulator this does not matter",
+            )
+
+
+async def reach_providers(subject: Subject) -> AsyncFindings:
+    """Whether providers take our credentials: a push is sent to a device that does not exist."""
+    config = subject.ntf
+    if config is None:
+        return
+    try:
+        providers = _quietly_made(config, subject)
+    except ConfigError:
+        return  # told of by `check_providers`
+    for kind, provider in providers.items():
+        device = _nobody(kind)
+        if device is not None:
+            try:
+                yield _judged(kind, await _ask(provider, device))
+            finally:
+                await provider.close()
+
+
+def _quietly_made(config: NtfConfig, subject: Subject) -> dict[PushProvider, Provider]:
+    """That Web Push is off without a key is told by the finding that names the providers."""
+    logging.getLogger("heliograph.ntf.providers").setLevel(logging.ERROR)
+    providers = make_providers(config, subject.directory)
+    if config.push.apns.key_file:
+        key = P256Key.from_pem((subject.directory / config.push.apns.key_file).read_bytes())
+        sign_jwt(key, {"iss": config.push.apns.team_id}, kid=config.push.apns.key_id)
+    if PushProvider.WEB_PUSH in providers:
+        load_vapid(config, subject.directory).authorization("https://push.example.net")
+    return providers
+
+
+async def _ask(provider: Provider, device: DeviceToken) -> Outcome:
+    delivery = Delivery(device, CheckMessagesPush(), int(time.time()))
+    return await provider.send(delivery)
+
+
+def _nobody(kind: PushProvider) -> DeviceToken | None:
+    match kind:
+        case PushProvider.APNS_PROD | PushProvider.APNS_DEV | PushProvider.APNS_TEST:
+            return APNSDeviceToken(kind, NOBODY.encode())
+        case PushProvider.FCM:
+            return FcmDeviceToken(NOBODY)
+    return None  # Web Push has no place to ask, and the null provider is inside
+
+
+def _judged(kind: PushProvider, outcome: Outcome) -> Finding:
+    check = "push providers"
+    match outcome:
+        case Accepted() | TokenInvalid():
+            return good(check, f"{kind.text} takes our credentials")
+        case RetryLater(connection=True):
+            return problem(
+                check,
+                f"{kind.text} cannot be reached: {outcome.reason}",
+                "see that this machine may make connections to port 443, and resolves names",
+            )
+        case RetryLater():
+            return warning(
+                check, f"{kind.text} answers {outcome.reason}", "wait: pushes are owed, not lost"
+            )
+    advice = _ADVICE.get(outcome.reason, "see 'A provider refuses' in the runbook")
+    return problem(check, f"{kind.text} refuses our pushes: {outcome.reason}", advice)

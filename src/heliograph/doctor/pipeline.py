@@ -1,0 +1,95 @@
+"""Checks of the journal and, if there is one, of the data pipeline that reads it.
+
+It looks at files alone: neither Spark nor the pipeline need to be installed or to run.
+"""
+
+import os
+import time
+from pathlib import Path
+
+from heliograph.doctor.findings import Finding, Findings, good, note, problem, warning
+from heliograph.doctor.subject import Subject
+from heliograph.pipeline.source import is_taken, list_segments
+from heliograph.pipeline.tables import MANIFEST, Manifest, read_manifest
+from heliograph.runtime.errors import StartError
+
+__all__ = ["check_journal", "check_pipeline"]
+
+UNACCOUNTED = "unaccounted"
+"""The fate that no notification may have."""
+
+
+def check_journal(subject: Subject) -> Findings:
+    place = subject.config.journal.path_in(subject.directory)
+    if place is None:
+        yield note(
+            "journal",
+            "there is none, so the data pipeline knows nothing of this router",
+            'if it should: set [journal] path = "journal"',
+        )
+    elif not place.exists():
+        yield note("journal", f"{place} is not there yet: the router makes it")
+    elif not os.access(place, os.W_OK):
+        yield problem(
+            "journal",
+            f"{place} cannot be written: events are lost",
+            f"chown --reference={subject.directory} {place}",
+        )
+    else:
+        size = sum(item.stat().st_size for item in place.rglob("*.parquet"))
+        yield good("journal", f"{size / 1e6:.0f} MB in {place}")
+
+
+def check_pipeline(subject: Subject) -> Findings:
+    tables = subject.tables or _tables_beside(subject.directory)
+    place = subject.config.journal.path_in(subject.directory)
+    if tables is None or place is None or not place.exists():
+        return
+    try:
+        manifest = read_manifest(tables)
+        waiting = [item for item in list_segments(str(place), None) if not is_taken(item, manifest)]
+    except StartError as exc:
+        what, _, advice = str(exc).partition(". ")
+        yield problem("pipeline", what, advice or "see the pipeline's log")
+        return
+    lag = max((time.time() - item.modified for item in waiting), default=0.0)
+    yield _judge_lag(subject, tables, len(waiting), lag)
+    yield from _judge_account(manifest)
+
+
+def _tables_beside(directory: Path) -> Path | None:
+    """Where `heliograph up` and `heliograph pipeline` put them."""
+    for name in ("tables", "pipeline"):
+        if (directory.parent / name / MANIFEST).exists():
+            return directory.parent / name
+    return None
+
+
+def _judge_lag(subject: Subject, tables: Path, waiting: int, lag: float) -> Finding:
+    text = f"{waiting} segments wait, the oldest for {lag:.0f} s" if waiting else "nothing waits"
+    if lag <= subject.thresholds.lag:
+        return good("pipeline", text)
+    return warning(
+        "pipeline",
+        text,
+        f"see that it runs: `heliograph pipeline status --dir {tables}`, and its log; routers do"
+        " not need it",
+    )
+
+
+def _judge_account(manifest: Manifest) -> Findings:
+    account = manifest.notes.get("account") or {}
+    missing = account.get("fates", {}).get(UNACCOUNTED, 0)
+    if missing:
+        yield problem(
+            "pipeline",
+            f"{missing} notifications are unaccounted for",
+            "see which: `heliograph pipeline once` prints them; a journal may have lost events",
+        )
+    quarantined = manifest.counts.get("quarantined", 0)
+    if quarantined:
+        yield warning(
+            "pipeline",
+            f"{quarantined} events are in quarantine: they do not fit the schema",
+            "see the reasons in the table `quarantine`; routers of another version, perhaps",
+        )

@@ -1,0 +1,145 @@
+"""Checks of the store: that it is whole and of this version, and that nothing is owed for long."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from heliograph.db.dialects import Dialect, Transaction, open_dialect
+from heliograph.db.errors import DatabaseBusy, DatabaseError, DatabaseLost
+from heliograph.doctor.findings import Findings, good, note, problem, warning
+from heliograph.doctor.subject import Subject
+from heliograph.ntf.totals import totals
+
+__all__ = ["check_debts", "check_import", "check_store", "opened"]
+
+MAX_SKEW = 30.0
+UNFINISHED = "import-unfinished"
+"""As `heliograph.ntf.service` names it, which takes long to import."""
+
+
+class NoStore(Exception):
+    """There is none yet."""
+
+
+@contextmanager
+def opened(subject: Subject) -> Iterator[Dialect]:
+    """The store, to be read. Raises `NoStore` and `DatabaseError`."""
+    if subject.store_file is not None and not subject.store_file.exists():
+        raise NoStore
+    dialect = open_dialect(subject.store_url, read_only=True)
+    try:
+        yield dialect
+    finally:
+        dialect.close()
+
+
+def check_store(subject: Subject) -> Findings:
+    try:
+        with opened(subject) as dialect:
+            yield from _integrity(subject, dialect)
+            yield from _migrations(subject, dialect)
+            if subject.store_file is None:
+                yield from _skew(dialect, time.time)
+    except NoStore:
+        yield note("store", "there is none yet: the router was never started")
+    except DatabaseLost as exc:
+        yield problem(
+            "store",
+            f"it cannot be reached: {exc}",
+            "start PostgreSQL, or correct [store] url; a password may be in ~/.pgpass, or in the"
+            f" environment as {subject.part.prefix}_STORE_URL (see --env-file)",
+        )
+    except DatabaseBusy:
+        yield warning("store", "it is busy", "try again when the router is less so")
+    except DatabaseError as exc:
+        yield problem(
+            "store",
+            f"it cannot be read: {exc}",
+            "stop the router, and restore the last backup; see 'Back up and restore' in the"
+            " runbook",
+        )
+
+
+def _integrity(subject: Subject, dialect: Dialect) -> Findings:
+    if subject.store_file is None:
+        dialect.query("SELECT 1", ())
+        return
+    found = [text for (text,) in dialect.query("PRAGMA quick_check(3)", ())]
+    if found != ["ok"]:
+        yield problem(
+            "store",
+            "it is damaged: SQLite finds errors in it",
+            "stop the router, keep a copy of the file, and restore the last backup",
+        )
+
+
+def _migrations(subject: Subject, dialect: Dialect) -> Findings:
+    done = _done(dialect)
+    known = [migration.name for migration in subject.part.migrations]
+    if done - set(known):
+        yield problem(
+            "store",
+            "a later version of Heliograph made it",
+            "upgrade Heliograph, or restore a backup of this version",
+        )
+    elif set(known) - done:
+        advice = "it is brought up to date when the router starts"
+        if subject.part.name == "ntf":
+            advice += f", or before by `{subject.command('start')} --maintenance`"
+        yield note("store", "it is of an earlier version", advice)
+    else:
+        yield good("store", "it can be read, and is of this version")
+
+
+def _done(dialect: Dialect) -> set[str]:
+    try:
+        return {name for (name,) in dialect.query("SELECT name FROM migrations", ())}
+    except DatabaseLost:
+        raise
+    except DatabaseError:
+        return set()  # no such table: nobody has started yet
+
+
+def _skew(dialect: Dialect, clock: Callable[[], float]) -> Findings:
+    [[theirs]] = dialect.query("SELECT EXTRACT(EPOCH FROM clock_timestamp())::float8", ())
+    skew = abs(clock() - theirs)
+    if skew > MAX_SKEW:
+        yield problem(
+            "clock",
+            f"it differs by {skew:.0f} s from that of PostgreSQL's machine",
+            "have a time service set both",
+        )
+
+
+def check_debts(subject: Subject) -> Findings:
+    """Pushes that have been owed for long."""
+    if subject.part.name != "ntf":
+        return
+    try:
+        with opened(subject) as dialect:
+            if not {migration.name for migration in subject.part.migrations} <= _done(dialect):
+                return
+            found = totals(Transaction(dialect))
+    except (NoStore, DatabaseError):
+        return  # told of by `check_store`
+    count = sum(found.debts.values())
+    age = 0.0 if found.oldest_debt is None else time.time() - found.oldest_debt
+    text = f"{count} owed, the oldest for {age:.0f} s" if count else "nothing is owed"
+    if age <= subject.thresholds.debt_age:
+        yield good("pushes", text)
+    else:
+        yield warning(
+            "pushes",
+            text,
+            "if the router runs, a provider refuses or cannot be reached: see its log, --online,"
+            " and 'Pushes are late' in the runbook",
+        )
+
+
+def check_import(subject: Subject) -> Findings:
+    if (subject.directory / UNFINISHED).exists():
+        yield problem(
+            "store",
+            "an import was interrupted, and the router does not start",
+            f"run `{subject.command('import FILE')}` again; nothing will be there twice",
+        )

@@ -1,0 +1,65 @@
+"""Where everything is in the directory of a system.
+
+config.toml    which parts run
+page.token     what the page asks for when it is not on loopback
+smp/  ntf/     the routers: keys, configuration, store
+sim/           simulated push providers
+page/          the lock of the status page
+journal/       events of the routers, for the pipeline
+tables/        what the pipeline made of them
+logs/          one file a part
+state.json     what runs, for `heliograph status`
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from heliograph.runtime.config import FILE_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    root: Path
+
+    @property
+    def config(self) -> Path:
+        return self.root / FILE_NAME
+
+    @property
+    def token(self) -> Path:
+        return self.root / "page.token"
+
+    @property
+    def smp(self) -> Path:
+        return self.root / "smp"
+
+    @property
+    def ntf(self) -> Path:
+        return self.root / "ntf"
+
+    @property
+    def sim(self) -> Path:
+        return self.root / "sim"
+
+    @property
+    def page(self) -> Path:
+        return self.root / "page"
+
+    @property
+    def journal(self) -> Path:
+        return self.root / "journal"
+
+    @property
+    def tables(self) -> Path:
+        return self.root / "tables"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state.json"
+
+    def log(self, part: str) -> Path:
+        return self.logs / f"{part}.log"

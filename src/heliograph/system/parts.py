@@ -1,0 +1,49 @@
+"""What runs: the command of each part, and whom it needs before it."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from heliograph.system.config import SystemConfig
+from heliograph.system.layout import Layout
+
+__all__ = ["Part", "parts"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One process. A part says `ready ...` on standard output when it does its work."""
+
+    name: str
+    command: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    is_slow: bool = False
+    """Others, and the word that the system is up, do not wait for it."""
+
+
+def parts(layout: Layout, config: SystemConfig) -> Iterator[Part]:
+    """In an order in which each comes after those it needs."""
+    simulators = config.simulators
+    needed: tuple[str, ...] = ()
+    if simulators.enabled:
+        for kind, port, control in (
+            ("apns", simulators.apns_port, simulators.apns_control_port),
+            ("webpush", simulators.webpush_port, simulators.webpush_control_port),
+        ):
+            places = ("--port", str(port), "--control-port", str(control))
+            yield _part(kind, "sim", kind, "--dir", str(layout.sim), *places, needs=needed)
+            needed = (kind,)  # one after the other: both would make the authority they share
+    yield _part("smp", "smp", "start", "--dir", str(layout.smp))
+    yield _part("ntf", "ntf", "start", "--dir", str(layout.ntf), needs=needed)
+    yield _part("page", "page", "--dir", str(layout.root))
+    if config.pipeline.enabled:
+        yield _part(
+            *("pipeline", "pipeline", "run", "--dir", str(layout.tables)),
+            *("--journal", str(layout.journal), "--master", config.pipeline.master),
+            *("--account", f"{config.pipeline.account_seconds:g}"),
+            is_slow=True,
+        )
+
+
+def _part(name: str, *arguments: str, needs: tuple[str, ...] = (), is_slow: bool = False) -> Part:
+    return Part(name, (sys.executable, "-m", "heliograph", *arguments), needs, is_slow)

@@ -1,0 +1,33 @@
+"""Ports for a new system, chosen once and then written down, so that addresses stay."""
+
+import socket
+from collections.abc import Iterable
+
+TRIES = 50
+
+
+def choose(host: str, wanted: Iterable[int]) -> list[int]:
+    """For each wanted port it or the next free one; 0 is any. No port is given twice."""
+    chosen: list[int] = []
+    for first in wanted:
+        candidates = range(first, min(first + TRIES, 65536)) if first else (0,) * TRIES
+        for candidate in candidates:
+            port = _free(host, candidate)
+            if port is not None and port not in chosen:
+                chosen.append(port)
+                break
+        else:
+            raise OSError(f"no port from {first} to {first + TRIES} of {host} is free")
+    return chosen
+
+
+def _free(host: str, port: int) -> int | None:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return None
+        bound: int = probe.getsockname()[1]
+        return bound

@@ -1,0 +1,195 @@
+"""Starts the parts, watches them, starts again what ended, and stops all of them together.
+
+A part that ends before it was ever ready stops the start: its last words say why. Later it is
+started again, after a delay that grows while it keeps ending.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import signal
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterable
+
+from heliograph.runtime.errors import StartError
+from heliograph.system.layout import Layout
+from heliograph.system.logfile import LogFile, tail
+from heliograph.system.parts import Part
+from heliograph.system.state import PartState, PartStatus, SystemStatus
+
+__all__ = ["Supervisor"]
+
+logger = logging.getLogger(__name__)
+
+READY = b"ready"
+START_SECONDS = 60.0
+STOP_SECONDS = 20.0
+FIRST_DELAY, LAST_DELAY = 0.5, 30.0
+SETTLED_SECONDS = 60.0
+"""A part that ran so long is started again without delay."""
+LAST_WORDS = 5
+_LINE_LIMIT = 1 << 20
+
+
+class Supervisor:
+    def __init__(self, layout: Layout, parts: Iterable[Part]) -> None:
+        self._layout = layout
+        self._parts = tuple(parts)
+        self._processes: dict[str, Process] = {}
+        self._ready = {part.name: asyncio.Event() for part in self._parts}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._is_stopping = False
+        statuses = {part.name: PartStatus() for part in self._parts}
+        self.status = SystemStatus(os.getpid(), time.time(), parts=statuses)
+
+    async def start(self) -> None:
+        """Until every part that is not slow is ready. Raises `StartError`."""
+        self._layout.logs.mkdir(mode=0o700, exist_ok=True)
+        self._tasks = [asyncio.ensure_future(self._keep(part)) for part in self._parts]
+        waiting = asyncio.ensure_future(self._all_ready())
+        done, _ = await asyncio.wait(
+            {waiting, *self._tasks}, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
+        if waiting not in done:
+            waiting.cancel()
+            for task in done:
+                task.result()
+            late = [
+                part.name
+                for part in self._parts
+                if not part.is_slow and not self._ready[part.name].is_set()
+            ]
+            raise StartError(
+                f"{' and '.join(late)} did not become ready in {START_SECONDS:.0f} s: see"
+                f" {self._layout.log(late[0])}"
+            )
+        self.status.is_up = True
+        self._note()
+
+    async def stop(self) -> None:
+        """All at once: what they know of each other is on the wire, and survives."""
+        self._is_stopping = True
+        for process in self._processes.values():
+            _signal(process, signal.SIGTERM)
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
+            for name, process in self._processes.items():
+                if process.returncode is None:
+                    logger.warning("%s did not stop in %.0f s: killed", name, STOP_SECONDS)
+                    _signal(process, signal.SIGKILL)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.status.is_up = False
+        self._note()
+
+    async def _all_ready(self) -> None:
+        for part in self._parts:
+            if not part.is_slow:
+                await self._ready[part.name].wait()
+
+    async def _keep(self, part: Part) -> None:
+        for name in part.needs:
+            await self._ready[name].wait()
+        status = self.status.parts[part.name]
+        delay = FIRST_DELAY
+        while not self._is_stopping:
+            started = time.monotonic()
+            code = await self._run(part, status)
+            status.pid, status.since, status.ended = None, time.time(), _ending(code)
+            if self._is_stopping:
+                break
+            if not self._ready[part.name].is_set() and not part.is_slow:
+                raise StartError(self._last_words(part, code))
+            if time.monotonic() - started > SETTLED_SECONDS:
+                delay = FIRST_DELAY
+            logger.warning("%s ended (%s): starts again in %g s", part.name, status.ended, delay)
+            status.state = PartState.WAITING
+            status.restarts += 1
+            self._note()
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, LAST_DELAY)
+        status.state = PartState.STOPPED
+        self._note()
+
+    async def _run(self, part: Part, status: PartStatus) -> int:
+        status.state, status.since = PartState.STARTING, time.time()
+        process = await asyncio.create_subprocess_exec(
+            *part.command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            limit=_LINE_LIMIT,
+            start_new_session=True,  # a Ctrl-C is for the supervisor, which tells the parts
+            preexec_fn=_die_with_parent,
+        )
+        self._processes[part.name] = process
+        status.pid = process.pid
+        self._note()
+        if self._is_stopping:
+            _signal(process, signal.SIGTERM)
+        log = LogFile(self._layout.log(part.name))
+        try:
+            await asyncio.gather(
+                self._read_output(part, process, status), _copy(process.stderr, log)
+            )
+            return await process.wait()
+        finally:
+            log.close()
+            if process.returncode is None:
+                _signal(process, signal.SIGKILL)
+
+    async def _read_output(self, part: Part, process: Process, status: PartStatus) -> None:
+        assert process.stdout is not None  # noqa: S101
+        while line := await process.stdout.readline():
+            if line.startswith(READY):
+                status.told = line[len(READY) :].decode(errors="replace").strip()
+                status.state, status.since = PartState.RUNNING, time.time()
+                self._ready[part.name].set()
+                self._note()
+                logger.info("%s is ready", part.name)
+
+    def _last_words(self, part: Part, code: int) -> str:
+        log = self._layout.log(part.name)
+        lines = [f"{part.name} did not start ({_ending(code)}):"]
+        lines += [f"  {line}" for line in tail(log, LAST_WORDS)]
+        return "\n".join([*lines, f"see {log}"])
+
+    def _note(self) -> None:
+        try:
+            self.status.write(self._layout.state)
+        except OSError as exc:
+            logger.warning("%s cannot be written: %s", self._layout.state, exc.strerror)
+
+
+async def _copy(stream: asyncio.StreamReader | None, log: LogFile) -> None:
+    assert stream is not None  # noqa: S101
+    while data := await stream.read(65536):
+        try:
+            log.write(data)
+        except OSError as exc:
+            logger.warning("%s cannot be written: %s", log.path, exc.strerror)
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    return f"killed by {signal.Signals(-code).name}"
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(number)
+
+
+_LIBC = ctypes.CDLL(None) if os.uname().sysname == "Linux" else None
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_parent() -> None:
+    """A supervisor that is killed leaves nobody behind who would hold ports and directories."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

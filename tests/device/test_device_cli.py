@@ -1,0 +1,154 @@
+"""`heliograph device`: what needs no router. What does is in tests/e2e."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from heliograph.cli.device_screen import draw, plain
+from heliograph.cli.main import main
+from heliograph.device.content import Category, Content, build
+from heliograph.device.states import PreviewMode
+from tests.device.support import message
+
+SMP = "smp://LcJUMfVhwD8yxjAiSaDzzGF3-kLG4Uh0Fl_ZIjrRwjI=@smp.example.com"
+NTF = "ntf://LcJUMfVhwD8yxjAiSaDzzGF3-kLG4Uh0Fl_ZIjrRwjI=@ntf.example.com"
+ROUTERS = ("--smp", SMP, "--ntf", NTF)
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def phone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("phones") / "alice"
+    assert main(["device", "init", "--dir", str(directory), "--name", "Alice", *ROUTERS]) == 0
+    return directory
+
+
+def fails(capsys: Capture, command: str, directory: Path, *arguments: str) -> str:
+    assert main(["device", command, "--dir", str(directory), *arguments]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"heliograph device {command}: ")
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+def test_init_says_what_is_next(tmp_path: Path, capsys: Capture) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("correct horse\n")
+    directory = tmp_path / "bob"
+    arguments = ("--dir", str(directory), "--passphrase-file", str(secret))
+    assert main(["device", "init", "--name", "Bob\x1b[31m", *arguments, *ROUTERS]) == 0
+    out = capsys.readouterr().out
+    assert "heliograph device register" in out
+    assert "its keys are encrypted" in out
+    assert "\x1b" not in out
+    assert "passphrase" in fails(capsys, "status", directory)
+
+
+def test_status(phone: Path, capsys: Capture) -> None:
+    assert main(["device", "status", "--dir", str(phone)]) == 0
+    assert "token          none" in capsys.readouterr().out
+    assert main(["device", "status", "--dir", str(phone), "--json"]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert status == {
+        "name": "Alice",
+        "token": "none",
+        "mode": "off",
+        "preview": "message",
+        "app": "suspended",
+        "badge": 0,
+        "subscribed": 0,
+        "contacts": [],
+        "smp": [SMP],
+        "ntf": NTF,
+    }
+
+
+def test_preview(phone: Path, capsys: Capture) -> None:
+    for preview in ("contact", "message"):
+        assert main(["device", "mode", "--dir", str(phone), "--preview", preview]) == 0
+        assert capsys.readouterr().out == f"Notifications show: {preview}.\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "words"),
+    [
+        ("watch", [], "run `heliograph device register` first"),
+        ("verify", [], "run `heliograph device register` first"),
+        ("verify", ["--push", "{}"], "no notification data"),
+        ("verify", ["--push", '{"checkMessages": true}'], "brings no code"),
+        ("send", ["Nobody", "hi"], "there is no contact 'Nobody'"),
+        ("connect", ["https://example.com"], "not an invitation"),
+        ("register", ["--apns", "127.0.0.1:80"], "heliograph sim apns"),
+        ("register", ["--webpush", "127.0.0.1:http"], "HOST:PORT"),
+        ("register", ["--token", "apns_prod xyz"], "hex digits"),
+        ("mode", [], "give a mode"),
+        ("mode", ["instant"], "register one first"),
+        ("init", ["--name", "A", *ROUTERS], "has a phone already"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    phone: Path, capsys: Capture, command: str, arguments: list[str], words: str
+) -> None:
+    assert words in fails(capsys, command, phone, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--name", "A", "--smp", NTF, "--ntf", NTF], "is not an smp:// address"),
+        (["--name", "A", "--smp", SMP, "--ntf", SMP], "is not an ntf:// address"),
+        (["--name", "", *ROUTERS], "a name has 1 to 100 characters"),
+        (["--name", "A", "--smp", "smp://x", "--ntf", NTF], "address"),
+        (["--name", "A", "--passphrase-file", "/nowhere/at/all", *ROUTERS], "/nowhere/at/all"),
+    ],
+)
+def test_what_cannot_be_made(
+    tmp_path: Path, capsys: Capture, arguments: list[str], words: str
+) -> None:
+    assert words in fails(capsys, "init", tmp_path / "new", *arguments)
+    assert not (tmp_path / "new" / "agent.db").exists()
+
+
+def test_without_a_phone(tmp_path: Path, capsys: Capture) -> None:
+    for command in ("status", "watch", "connect"):
+        assert "heliograph device init" in fails(capsys, command, tmp_path / "none")
+
+
+def test_help_teaches(capsys: Capture) -> None:
+    with pytest.raises(SystemExit):
+        main(["device", "--help"])
+    out = capsys.readouterr().out
+    for words in ("device token of Apple", "heliograph sim apns", "connect --dir bob LINK"):
+        assert words in out
+
+
+# The screen.
+
+
+def test_a_notification_is_drawn() -> None:
+    content = build(message("Meet at #noon#.\nBring rope."), PreviewMode.MESSAGE, 3)
+    lines = draw(content).split("\n")
+    assert len({len(line) for line in lines}) == 1
+    assert lines[1].startswith("| Alice ")
+    assert lines[1].endswith("(3) |")
+    assert lines[2].startswith("| Meet at .... ")
+    assert lines[3].startswith("| Bring rope. ")
+    assert json.loads(draw(content, as_json=True))["badge"] == 3
+
+
+def test_long_and_empty_texts_fit() -> None:
+    for title, body in (("x" * 200, "word " * 100), ("", ""), ("t", "")):
+        content = Content(Category.MESSAGE_RECEIVED, title, body, badge=1000)
+        assert len({len(line) for line in draw(content).split("\n")}) == 1
+
+
+def test_a_terminal_is_not_told_what_to_do() -> None:
+    evil = "\x1b]0;title\x07\x9b31m\u202edesrever\r\nnext"
+    assert not any(char in plain(evil) for char in "\x1b\x07\x9b\u202e\r\n")
+    shown = draw(Content(Category.MESSAGE_RECEIVED, evil, evil))
+    assert "\x1b" not in shown
+    line = draw(Content(Category.MESSAGE_RECEIVED, evil, evil), as_json=True)
+    assert line.isascii()
+    assert line.isprintable()

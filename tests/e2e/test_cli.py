@@ -1,0 +1,92 @@
+"""`heliograph device`, as a user types it: every command a process, over routers that are too."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.support import WatchProcess, World, device, eventually
+
+
+async def init(world: World, directory: Path, name: str, *more: str) -> str:
+    routers = ("--smp", world.smp_address, "--ntf", world.ntf_address)
+    return await device("init", directory, "--name", name, *routers, *more)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_two_phones(world: World, tmp_path: Path) -> None:
+    alice, bob = tmp_path / "alice", tmp_path / "bob"
+    passphrase = tmp_path / "passphrase"
+    passphrase.write_text("correct horse\n")
+    secret = ("--passphrase-file", str(passphrase))
+    assert "its keys are encrypted" in await init(world, alice, "Alice", *secret)
+    assert "not encrypted" in await init(world, bob, "Bob")
+    assert "has a phone already" in await device(
+        "init", bob, "--name", "B", "--smp", world.smp_address, "--ntf", world.ntf_address, ok=False
+    )
+
+    registered = await device("register", alice, "--apns", world.apns.control, *secret)
+    assert registered == "The token is ACTIVE; notifications are instant.\n"
+    link = (await device("connect", alice, *secret)).strip()
+    assert link.startswith("smp://")
+    joined = await device("connect", bob, link, "--name", "Alice")
+    assert joined == "Joined as Alice; messages can be sent.\n"
+
+    watch = WatchProcess(alice, *secret)
+    await watch.start()
+    connected = await watch.next()
+    assert (connected["title"], connected["badge"]) == ("Bob is connected!", 0)
+    assert await device("send", bob, "Alice", "Meet at #noon#.") == "Sent.\n"
+    shown = await watch.next()
+    assert shown == {
+        "title": "Bob",
+        "body": "Meet at ....",
+        "badge": 1,
+        "category": "NTF_CAT_MESSAGE_RECEIVED",
+        "thread": "@1",
+    }
+    assert "Notifications show: hidden." in await device(
+        "mode", alice, "--preview", "hidden", *secret
+    )
+    await device("send", bob, "Alice", "Where are you?")
+    shown = await watch.next()
+    assert (shown["title"], shown["body"], shown["badge"]) == ("SimpleX", "New message", 2)
+    assert await watch.stop(signal.SIGINT) == 0
+
+    status = json.loads(await device("status", alice, "--json", *secret))
+    assert status["contacts"] == ["Bob (connected)"]
+    assert (status["token"], status["mode"], status["badge"]) == ("ACTIVE", "instant", 2)
+    assert (status["subscribed"], status["provider"]) == (1, "apns_test")
+    assert "token          ACTIVE" in await device("status", alice, *secret)
+    assert "the token is deleted" in await device("mode", alice, "off", *secret)
+    off = json.loads(await device("status", alice, "--json", *secret))
+    assert (off["token"], off["mode"]) == ("none", "off")
+    wrong = await device("status", alice, ok=False)
+    assert "passphrase" in wrong
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+async def test_a_token_of_a_real_device(world: World, tmp_path: Path) -> None:
+    """A terminal cannot have Apple's token: it may name one, and is told where its pushes go."""
+    phone = tmp_path / "phone"
+    await init(world, phone, "P")
+    named = await device("register", phone, "--token", f"apns_test {'00ff' * 16}")
+    assert "REGISTERED" in named
+    assert "heliograph device verify --push" in named
+    assert "a terminal cannot see them" in await device("watch", phone, ok=False)
+    record = world.apns.record
+    await eventually(lambda: is_recorded(record))
+    [entry] = [json.loads(line) for line in record.read_text().splitlines()]
+    verified = await device("verify", phone, "--push", entry["body"])
+    assert verified == "The token is ACTIVE.\n"
+
+
+def size(record: Path) -> int:
+    return record.stat().st_size if record.exists() else 0
+
+
+async def is_recorded(record: Path) -> bool:
+    return size(record) > 0

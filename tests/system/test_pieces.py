@@ -1,0 +1,134 @@
+"""The small parts of a system: places, ports, logs, status."""
+
+import socket
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from heliograph.ntf.config import PREFIX as NTF_PREFIX
+from heliograph.ntf.config import NtfConfig
+from heliograph.runtime.config import load
+from heliograph.runtime.errors import StartError
+from heliograph.smp.config import PREFIX as SMP_PREFIX
+from heliograph.smp.config import SmpConfig
+from heliograph.system import ports, state
+from heliograph.system.config import PREFIX, Page, Pipeline, Simulators, SystemConfig
+from heliograph.system.install import create
+from heliograph.system.layout import Layout
+from heliograph.system.logfile import LogFile, tail
+from heliograph.system.parts import parts
+from heliograph.system.state import PartState, PartStatus, SystemStatus
+
+
+class TestPorts:
+    def test_the_next_free_one(self) -> None:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            port = taken.getsockname()[1]
+            [chosen] = ports.choose("127.0.0.1", (port,))
+            assert port < chosen <= port + ports.TRIES
+
+    def test_none_twice(self) -> None:
+        chosen = ports.choose("127.0.0.1", (0, 0, 0, 0))
+        assert len(set(chosen)) == 4
+        [first, second] = ports.choose("127.0.0.1", (chosen[0], chosen[0]))
+        assert first != second
+
+    def test_not_our_address(self) -> None:
+        with pytest.raises(OSError, match="no port"):
+            ports.choose("192.0.2.1", (0,))
+
+
+class TestLogFile:
+    def test_is_bounded(self, tmp_path: Path) -> None:
+        log = LogFile(tmp_path / "x.log", max_bytes=100)
+        for number in range(50):
+            log.write(f"line {number:04}\n".encode())
+        log.close()
+        sizes = [path.stat().st_size for path in tmp_path.iterdir()]
+        assert len(sizes) == 2
+        assert all(size <= 100 for size in sizes)
+        assert tail(tmp_path / "x.log", 2) == ["line 0048", "line 0049"]
+
+    def test_tail_of_little_and_of_nothing(self, tmp_path: Path) -> None:
+        assert tail(tmp_path / "missing", 3) == []
+        (tmp_path / "x").write_text("a\nb\n")
+        assert tail(tmp_path / "x", 5) == ["a", "b"]
+        assert tail(tmp_path / "x", 0) == []
+
+
+class TestStatus:
+    def test_there_and_back(self, tmp_path: Path) -> None:
+        part = PartStatus(PartState.WAITING, None, 12.5, 3, "ntf://x", "exit code 1")
+        status = SystemStatus(7, 1.0, True, {"ntf": part})
+        status.write(tmp_path / "state.json")
+        assert state.read(tmp_path / "state.json") == status
+
+    @pytest.mark.parametrize("text", ["", "{}", "[]", '{"parts": {"a": {}}}', '{"parts": 3}'])
+    def test_what_is_no_status(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / "state.json").write_text(text)
+        assert state.read(tmp_path / "state.json") is None
+        assert state.read(tmp_path / "missing") is None
+
+
+class TestParts:
+    def test_all(self, tmp_path: Path) -> None:
+        config = SystemConfig(simulators=Simulators(True, 1, 2, 3, 4))
+        found = {part.name: part for part in parts(Layout(tmp_path), config)}
+        assert list(found) == ["apns", "webpush", "smp", "ntf", "page", "pipeline"]
+        assert found["ntf"].needs == ("webpush",)
+        assert [part.name for part in found.values() if part.is_slow] == ["pipeline"]
+
+    def test_only_routers_and_page(self, tmp_path: Path) -> None:
+        config = SystemConfig(pipeline=Pipeline(enabled=False))
+        assert [part.name for part in parts(Layout(tmp_path), config)] == ["smp", "ntf", "page"]
+
+
+class TestPage:
+    @pytest.mark.parametrize(
+        ("host", "expected"),
+        [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("x", False)],
+    )
+    def test_loopback(self, host: str, expected: bool) -> None:
+        assert Page(host=host).is_loopback is expected
+
+
+class TestInstall:
+    def test_for_this_machine(self, tmp_path: Path) -> None:
+        layout = Layout(tmp_path / "system")
+        config = create(layout.root, any_port=True)
+        assert load(SystemConfig, layout.config, prefix=PREFIX, environ={}) == config
+        smp = load(SmpConfig, layout.smp / "config.toml", prefix=SMP_PREFIX, environ={})
+        ntf = load(NtfConfig, layout.ntf / "config.toml", prefix=NTF_PREFIX, environ={})
+        assert config.simulators.enabled
+        assert ntf.push.apns.test_url.endswith(f":{config.simulators.apns_port}")
+        assert ntf.network.allow_private
+        places = {smp.listen.port, ntf.listen.port, smp.metrics.port, ntf.metrics.port}
+        assert len(places | {config.page.port, 0}) == 6
+        for secret in (layout.config, layout.token, layout.smp / "ca.key", layout.ntf / "ca.key"):
+            assert secret.stat().st_mode & 0o777 == 0o600
+
+    def test_for_everybody(self, tmp_path: Path) -> None:
+        layout = Layout(tmp_path)
+        config = create(layout.root, "push.example.com", any_port=True)
+        assert not config.simulators.enabled
+        ntf = tomllib.loads((layout.ntf / "config.toml").read_text())
+        assert ntf["listen"]["host"] == "push.example.com"
+        assert ntf["network"]["allow_private"] is False
+        assert "apns" not in ntf["push"] or "key_file" not in ntf["push"]["apns"]
+
+    def test_what_is_there_stays(self, tmp_path: Path) -> None:
+        layout = Layout(tmp_path)
+        create(layout.root, any_port=True)
+        layout.config.unlink()
+        before = (layout.ntf / "config.toml").read_bytes(), (layout.ntf / "ca.key").read_bytes()
+        create(layout.root, any_port=True)
+        after = (layout.ntf / "config.toml").read_bytes(), (layout.ntf / "ca.key").read_bytes()
+        assert after == before
+
+    def test_a_host_that_is_none(self, tmp_path: Path) -> None:
+        with pytest.raises(StartError, match="--host"):
+            create(tmp_path / "x", "not a host")
+        assert not (tmp_path / "x").exists()

@@ -1,0 +1,234 @@
+"""`heliograph up` as an operator uses it: real processes, a real page, a real browser."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+
+from heliograph.system import state
+from heliograph.system.layout import Layout
+from heliograph.system.state import PartState
+from tests.web.browser import CHROMIUM, Tab, tab
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.xdist_group("up")]
+
+ARTEFACTS = Path(os.environ.get("HELIOGRAPH_ARTEFACTS", "build/artefacts"))
+PATIENCE = 60.0
+
+
+def heliograph(*arguments: str | Path, timeout: float = 90) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "heliograph", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.1)
+    raise TimeoutError
+
+
+class System:
+    def __init__(self, root: Path) -> None:
+        self.layout = Layout(root)
+
+    @property
+    def status(self) -> state.SystemStatus:
+        found = state.read(self.layout.state)
+        assert found is not None
+        return found
+
+    @property
+    def url(self) -> str:
+        return self.status.parts["page"].told
+
+    def get(self, path: str) -> Any:
+        with urllib.request.urlopen(f"{self.url}{path}", timeout=10) as answer:
+            return json.load(answer)
+
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    root = tmp_path_factory.mktemp("system") / "home"
+    done = heliograph("up", "--dir", root, "--no-pipeline", "--any-port", "--detach")
+    assert done.returncode == 0, done.stderr
+    assert "http://127.0.0.1:" in done.stdout
+    try:
+        yield System(root)
+    finally:
+        done = heliograph("down", "--dir", root)
+    assert (done.returncode, done.stdout) == (0, "Stopped.\n")
+    assert heliograph("down", "--dir", root).stdout.startswith("Nothing runs")
+
+
+def test_status(system: System) -> None:
+    done = heliograph("status", "--dir", system.layout.root)
+    assert done.returncode == 0, done.stdout
+    for name in ("apns", "webpush", "smp", "ntf", "page"):
+        assert any(line.startswith(f"{name} ") for line in done.stdout.splitlines())
+    assert done.stdout.count(" running ") == 5
+
+
+def test_a_second_instance(system: System) -> None:
+    for option in ((), ("--detach",)):
+        done = heliograph("up", "--dir", system.layout.root, *option)
+        assert done.returncode == 1
+        assert "already" in done.stderr
+
+
+def test_a_host_for_a_system_that_exists(system: System) -> None:
+    done = heliograph("up", "--dir", system.layout.root, "--host", "localhost")
+    assert done.returncode == 1
+    assert "--host is for a new system" in done.stderr
+
+
+def test_logs(system: System) -> None:
+    done = heliograph("logs", "--dir", system.layout.root, "ntf")
+    assert done.returncode == 0
+    assert "ready" in done.stdout
+    assert all(line.startswith("ntf ") for line in done.stdout.splitlines())
+    done = heliograph("logs", "--dir", system.layout.root, "nobody")
+    assert (done.returncode, "there is ntf" in done.stderr or "ntf" in done.stderr) == (1, True)
+
+
+def test_the_router_works(system: System) -> None:
+    done = heliograph("ntf", "probe", "--dir", system.layout.ntf)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_killed_router_comes_back_under_its_address(system: System) -> None:
+    before = system.status.parts["ntf"]
+    assert before.pid is not None
+    os.kill(before.pid, signal.SIGKILL)
+    after = until(
+        lambda: (
+            system.status.parts["ntf"].pid != before.pid
+            and system.status.parts["ntf"].state is PartState.RUNNING
+            and system.status.parts["ntf"]
+        )
+    )
+    assert after.told == before.told
+    assert after.restarts >= 1
+
+
+def test_live(system: System) -> None:
+    told = until(lambda: (found := system.get("api/live"))["problems"]["ntf"] is None and found)
+    assert {part["name"] for part in told["parts"]} == {"apns", "webpush", "smp", "ntf", "page"}
+    assert {provider["name"] for provider in told["providers"]} >= {"apns_test"}
+
+
+def test_bad_questions(system: System) -> None:
+    for path in ("api/history?hours=0", "api/history?hours=x", "api/search", "api/search?id="):
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            system.get(path)
+        assert caught.value.code == 400
+        assert "must be" in json.load(caught.value)["error"]
+
+
+def test_search_for_nothing(system: System) -> None:
+    for wanted in ("x", "0" * 32, "AAAA"):
+        assert system.get(f"api/search?id={wanted}")["kind"] == "nothing"
+
+
+def test_the_api_is_as_documented(system: System) -> None:
+    schema = schemathesis.openapi.from_url(f"{system.url}api/openapi.json")
+    schema.config.update(base_url=system.url.rstrip("/"))
+    asked = 0
+    for found in schema.get_all_operations():
+
+        @given(case=found.ok().as_strategy())
+        @settings(
+            max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), database=None
+        )
+        def ask(case: Any) -> None:
+            nonlocal asked
+            asked += 1
+            case.call_and_validate()
+
+        ask()
+    assert asked > 40
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+async def test_in_a_browser(system: System) -> None:
+    async with tab() as page:
+        await page.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=1280, height=900, deviceScaleFactor=1, mobile=False,
+        )  # fmt: skip
+        await page.call("Page.navigate", url=system.url)
+        await page.until("document.getElementById('health')?.textContent === 'All is well'")
+        await page.until("document.querySelectorAll('#parts tbody tr').length === 5")
+        await _search_by_keyboard(page)
+        await _save(page, "page-light.png")
+        await page.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": "dark"}],
+        )
+        colour = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert colour == "rgb(19, 21, 25)"
+        await page.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=360, height=740, deviceScaleFactor=1, mobile=True,
+        )  # fmt: skip
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+        await _save(page, "page-dark-phone.png")
+        assert page.complaints == []
+
+
+async def _search_by_keyboard(page: Tab) -> None:
+    await page.key("/", 191)
+    await page.until("document.activeElement.id === 'wanted'")
+    await page.call("Input.insertText", text="<b>nobody</b>")
+    await page.key("Enter", 13, "\r")
+    found = "document.getElementById('found').textContent"
+    await page.until(f"{found}.startsWith('Nothing is known')")
+
+
+async def _save(page: Tab, name: str) -> None:
+    picture = await page.screenshot()
+
+    def write() -> None:
+        ARTEFACTS.mkdir(parents=True, exist_ok=True)
+        (ARTEFACTS / name).write_bytes(picture)
+
+    await asyncio.to_thread(write)
+
+
+def test_a_broken_configuration(tmp_path: Path) -> None:
+    root = tmp_path / "home"
+    up = ("up", "--dir", root, "--no-pipeline", "--any-port", "--detach")
+    root.mkdir()
+    (root / "config.toml").write_text("[page]\nprot = 1\n")
+    done = heliograph(*up)
+    assert (done.returncode, "prot" in done.stderr) == (1, True)
+
+
+def test_a_taken_port(system: System, tmp_path: Path) -> None:
+    root = tmp_path / "home"
+    taken = system.status.parts["ntf"].told.rsplit(":", 1)[1]
+    root.mkdir()
+    environment = {**os.environ, "HELIOGRAPH_NTF_LISTEN_PORT": taken}
+    done = subprocess.run(
+        [sys.executable, "-m", "heliograph", "up", "--dir", str(root), "--no-pipeline",
+         "--any-port", "--detach"],
+        capture_output=True, text=True, timeout=90, check=False, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "ntf did not start" in done.stderr
+    assert f"port {taken} of 127.0.0.1 is taken by another program" in done.stderr
+    assert heliograph("status", "--dir", root).returncode == 1

@@ -1,0 +1,87 @@
+"""Who may read the page."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from heliograph.web.guard import SECURITY_HEADERS, guard
+
+
+@asynccontextmanager
+async def served(token: str | None) -> AsyncIterator[str]:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text="secret")
+
+    app = web.Application(middlewares=[guard(token)])
+    app.router.add_get("/", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    finally:
+        await runner.cleanup()
+
+
+async def get(
+    url: str, cookies: dict[str, str] | None = None, **headers: str
+) -> tuple[int, str, aiohttp.ClientResponse]:
+    jar = aiohttp.DummyCookieJar()
+    async with (
+        aiohttp.ClientSession(cookies=cookies, cookie_jar=jar) as session,
+        session.get(url, headers=headers, allow_redirects=False) as answer,
+    ):
+        return answer.status, await answer.text(), answer
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("127.0.0.1:80", 200),
+        ("localhost:80", 200),
+        ("[::1]:80", 200),
+        ("[::1]", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("192.0.2.1", 403),
+    ],
+)
+async def test_without_a_token_only_loopback_names(host: str, status: int) -> None:
+    async with served(None) as url:
+        found, text, answer = await get(url, Host=host)
+    assert found == status
+    assert ("secret" in text) == (status == 200)
+    for name, value in SECURITY_HEADERS.items():
+        assert answer.headers[name] == value
+
+
+async def test_with_a_token() -> None:
+    async with served("right") as url:
+        assert (await get(url))[0] == 401
+        assert (await get(url, Authorization="Bearer wrong"))[0] == 401
+        assert (await get(f"{url}?token=wrong"))[0] == 401
+        assert (await get(url, Authorization="Bearer right"))[0] == 200
+        assert (await get(url, Host="push.example.com", Authorization="Bearer right"))[0] == 200
+
+
+async def test_the_token_becomes_a_cookie_and_leaves_the_address() -> None:
+    async with served("right") as url:
+        status, _, answer = await get(f"{url}?token=right&x=1")
+        assert status == 303
+        assert answer.headers["Location"] == "/?x=1"
+        cookie = answer.cookies["heliograph"]
+        assert (cookie["httponly"], cookie["samesite"]) == (True, "Strict")
+        assert (await get(url, Cookie=f"heliograph={cookie.value}"))[0] == 200
+
+
+async def test_other_methods_and_places() -> None:
+    async with served(None) as url, aiohttp.ClientSession() as session:
+        async with session.post(url) as answer:
+            assert (answer.status, answer.headers["Allow"]) == (405, "GET,HEAD")
+        async with session.get(f"{url}missing") as answer:
+            assert answer.status == 404
+            assert "error" in await answer.json()
