@@ -2,7 +2,7 @@
 
 import sys
 
-from bench import agent, codec, device, journal, ntf, ping, smp
+from bench import agent, codec, device, journal, ntf, ping, pipeline, smp
 from heliograph.transport import loop
 
 BENCHMARKS = {

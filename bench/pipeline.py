@@ -38,6 +38,7 @@ SIZES = (1_000_000, 5_000_000, 20_000_000)
 PER_NOTIFICATION = 6.1
 MEMORY = "3g"
 CORES = 2
+RUNS = 3
 STREAM_SECONDS = 40.0
 SEAL = 0.5
 
@@ -100,6 +101,10 @@ class Cost:
     wall: float
 
 
+def _cpu(cost: Cost) -> float:
+    return cost.cpu
+
+
 class Spark:
     """A session, and what its JVM costs."""
 
@@ -157,9 +162,11 @@ def _bench_size(spark: Spark, events: int, work: Path) -> None:
     def noop() -> None:
         _core(spark, files, size).write.format("noop").mode("overwrite").save()
 
-    found, yardstick = _duckdb(files)
-    _, core = spark.measure(noop)
+    found, _ = _duckdb(files)
     assert found == fleet.fates, (found, fleet.fates)
+    # The best of some, of both: Java compiles what it runs often, and that takes a while.
+    yardstick = min((_duckdb(files)[1] for _ in range(RUNS)), key=_cpu)
+    core = min((spark.measure(noop)[1] for _ in range(RUNS)), key=_cpu)
     _line("DuckDB, core", fleet.events, yardstick)
     _line("Spark, core", fleet.events, core, yardstick)
     with open_tables(work / "tables") as tables:
@@ -170,10 +177,12 @@ def _bench_size(spark: Spark, events: int, work: Path) -> None:
                 pass
 
         _, taken = spark.measure(take)
-        _line("ingest and marks, committed", fleet.events, taken)
+        _line("ingest, committed", fleet.events, taken)
+        _, folded = spark.measure(made.update_ledger)
+        _line("ledger, folded", fleet.events, folded)
         account, counted = spark.measure(made.account)
         assert account.fates == fleet.fates, (account.fates, fleet.fates)
-        _line("ledger, merged and counted", fleet.events, counted)
+        _line("ledger, fates counted", fleet.events, counted)
         _, updated = spark.measure(made.update_stats)
         _line("stats", fleet.events, updated)
     print(f"  peak memory of the JVM so far {spark.peak / 1e6:.0f} MB")

@@ -1,6 +1,7 @@
 """Connections over real routers, through every version and every restart."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -309,3 +310,22 @@ async def test_a_closed_agent_says_so(router: Router, bob: User) -> None:
     with pytest.raises(AgentError, match="closed"):
         await bob.agent.connections()
     await bob.close()
+
+
+async def test_a_router_with_a_password(tmp_path: Path, alice: User, bob: User) -> None:
+    """It is needed to create a queue, told to nobody, and not kept."""
+    limits = with_settings(rules=Rules(password=b"open-sesame"))
+    async with a_router(tmp_path, settings=limits) as router:
+        with pytest.raises(RouterError, match="may need a password"):
+            await alice.agent.create_connection(router.address)
+        address = replace(router.address, password="open-sesame")
+        at_alice, invitation = await alice.agent.create_connection(address)
+        assert "sesame" not in str(invitation)
+        at_bob = await bob.agent.join_connection(str(invitation), address)
+        await bob.agent.send(at_bob, b"hello")
+        assert await alice.receive() == [b"hello"]
+        await alice.agent.delete_connection(at_alice)
+    for user in (alice, bob):
+        await user.restart()
+        files = user.directory.iterdir()
+        assert not any(b"sesame" in path.read_bytes() for path in files)

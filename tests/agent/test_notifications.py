@@ -226,3 +226,39 @@ async def test_from_a_message_to_its_notification(places: World, tmp_path: Path,
     with pytest.raises(BadNotification, match="no connection"):
         await extension.get_notification_connections(push.nonce, push.box)
     await extension.close()
+
+
+async def test_notifications_of_a_connection_are_turned_off_and_on(
+    places: World, tmp_path: Path
+) -> None:
+    token = "cd" * 32
+    device = APNSDeviceToken(PushProvider.APNS_TEST, token.encode())
+    async with await Agent.open(tmp_path / "alice", settings=SETTINGS) as agent:
+        await agent.register_token(device, NotificationsMode.INSTANT, str(places.ntf_address))
+        _, push = await pushes(places, token, 0, VerificationPush)
+        assert isinstance(push, VerificationPush)
+        await agent.verify_token(push.nonce, push.box)
+        conn_id, _ = await agent.create_connection(places.smp_address)
+
+        async def is_on() -> bool:
+            return bool(await agent.notifications.subscriptions())
+
+        async def is_off() -> bool:
+            return not await is_on()
+
+        await eventually(is_on)
+        await agent.enable_notifications(conn_id, False)
+        await eventually(is_off)
+        assert not (await agent.connection(conn_id)).enable_ntfs
+        await agent.subscribe()
+        assert await is_off()
+        await agent.enable_notifications(conn_id, True)
+        await eventually(is_on)
+        assert await agent.check_token() is TokenStatus.ACTIVE
+        info = await agent.token_info()
+        assert info is not None
+        assert info.mode is NotificationsMode.INSTANT
+        await agent.set_mode(NotificationsMode.PERIODIC)
+        await eventually(is_off)
+        await agent.delete_token()
+        assert await agent.token_info() is None

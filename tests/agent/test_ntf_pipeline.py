@@ -16,6 +16,7 @@ import pytest
 from heliograph.agent import queues
 from heliograph.agent.ntf_records import Command, CommandKind, Stage, SubAction
 from heliograph.agent.supervisor import NtfSubSupervisor
+from heliograph.db.dialects import Transaction
 from heliograph.ntf.limits import Limits
 from heliograph.transport.client import Client
 from heliograph.wire import ntf, smp
@@ -240,9 +241,9 @@ async def test_what_was_asked_before_a_crash_is_found_at_the_start(world: AgentW
     await rig.close()
     await rig.open(start=False)
 
-    def change(tx: object) -> None:
-        queues.set_enable_ntfs(tx, off, False)  # type: ignore[arg-type]
-        queues.delete_connection(tx, gone)  # type: ignore[arg-type]
+    def change(tx: Transaction) -> None:
+        queues.set_enable_ntfs(tx, off, False)
+        queues.delete_connection(tx, gone)
 
     await rig.store.write(change)
     [new] = await rig.connect(router, create=False)
@@ -522,7 +523,7 @@ async def test_a_failing_store_delays_a_command(
 ) -> None:
     router, rig = await world.smp(), await world.rig()
     await rig.register()
-    monkeypatch.setattr("heliograph.agent.supervisor.RETRY_COMMAND", 0.01)
+    monkeypatch.setattr("heliograph.agent.supervisor.RETRY_COMMAND", (0.01, 0.01))
     process = NtfSubSupervisor._process
     failures = [ValueError("no"), ValueError("no")]
 
@@ -536,6 +537,30 @@ async def test_a_failing_store_delays_a_command(
         [conn_id] = await rig.connect(router)
         await rig.until_subscribed([conn_id])
     assert not failures
+
+
+async def test_a_command_that_fails_for_good_stops_no_other(
+    world: AgentWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    router, rig = await world.smp(), await world.rig()
+    await rig.register()
+    [bad, good] = await rig.connect(router, 2, create=False)
+    monkeypatch.setattr("heliograph.agent.supervisor.RETRY_COMMAND", (0.01, 0.01))
+    process = NtfSubSupervisor._process
+
+    def failing(self: NtfSubSupervisor, tx: Transaction, command: Command) -> object:
+        if bad in command.conn_ids:
+            raise ValueError("no")
+        return process(self, tx, command)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NtfSubSupervisor, "_process", failing)
+        await rig.ntf.create([bad])
+        await rig.ntf.create([good])
+        await rig.until_subscribed([good])
+    assert "given up until the next start" in caplog.text
+    await rig.restart()
+    await rig.until_subscribed([bad, good])
 
 
 async def test_deletions_are_taken_without_a_token(world: AgentWorld) -> None:

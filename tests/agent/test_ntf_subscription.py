@@ -25,6 +25,7 @@ from heliograph.agent.ntf_subscription import (
     QueueFacts,
     StateIs,
     after,
+    allowed,
     at,
     begin,
     decide,
@@ -32,7 +33,6 @@ from heliograph.agent.ntf_subscription import (
     forget,
     is_due,
     is_subscribed,
-    waits_for_token,
 )
 from heliograph.crypto.keys import generate_key_pair
 from heliograph.wire.addresses import Scheme, ServerAddress, decode_host
@@ -255,9 +255,14 @@ def test_every_subscription_can_be_forgotten(sub: NtfSubscription) -> None:
         assert forgotten.revision == sub.revision + 1
 
 
-@pytest.mark.parametrize("action", SubAction)
-def test_only_deletions_need_no_active_token(action: SubAction) -> None:
-    assert waits_for_token(action) == (action not in (SubAction.SMP_DELETE, SubAction.NTF_DELETE))
+@pytest.mark.parametrize("status", TokenStatus)
+@pytest.mark.parametrize("mode", NotificationsMode)
+def test_only_deletions_need_no_active_token(status: TokenStatus, mode: NotificationsMode) -> None:
+    instant = status is TokenStatus.ACTIVE and mode is NotificationsMode.INSTANT
+    everything, deletions = list(SubAction), [SubAction.SMP_DELETE, SubAction.NTF_DELETE]
+    token = replace(TOKEN, status=status, mode=mode)
+    assert allowed(everything, token) == (everything if instant else deletions)
+    assert allowed(everything, None) == deletions
 
 
 @pytest.mark.parametrize("state", S)

@@ -6,18 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.agent import queues
+from heliograph.agent import messages, ntf_store, queues
 from heliograph.agent.errors import (
     AgentError,
     NotEncrypted,
     PassphraseNeeded,
     WrongPassphrase,
 )
+from heliograph.agent.ntf_records import NotificationsMode, NtfToken
 from heliograph.agent.records import Notifier, RcvStatus
 from heliograph.agent.servers import address_of, addresses, server_for
 from heliograph.agent.store import FILE, Store
+from heliograph.crypto.keys import generate_key_pair
 from heliograph.db.database import Migration, migrate
+from heliograph.db.dialects import Transaction
 from heliograph.wire.addresses import decode_address
+from heliograph.wire.keys import Algorithm
+from heliograph.wire.tokens import APNSDeviceToken, PushProvider
 from tests.agent.support import CHEAP
 
 ADDRESS = decode_address("smp://AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=@one.example:5223")
@@ -151,6 +156,46 @@ async def test_a_router_moves_only_if_its_owner_says_so(tmp_path: Path) -> None:
     assert await store.read(lambda tx: address_of(tx, server_id)) == ADDRESS
     assert await store.write(lambda tx: server_for(tx, MOVED, trusted=True)) == server_id
     assert await store.read(addresses) == [MOVED]
+    await store.close()
+
+
+async def test_an_ipv6_address_with_a_port_comes_back(tmp_path: Path) -> None:
+    smp = decode_address("smp://AAAA@[::1]:5223")
+    ntf = decode_address("ntf://BBBB@[2001:db8::7]:443")
+    store = await Store.open(tmp_path)
+    await store.write(lambda tx: server_for(tx, smp))
+    assert await store.read(addresses) == [smp]
+    keys = generate_key_pair(Algorithm.X25519)
+    device = APNSDeviceToken(PushProvider.APNS_TEST, b"ab")
+    token = NtfToken(device, ntf, keys, keys, NotificationsMode.INSTANT)
+    await store.write(lambda tx: ntf_store.save_token(tx, store.vault, token))
+    found = await store.read(lambda tx: ntf_store.load_token(tx, store.vault))
+    assert found is not None
+    assert found.ntf_address == ntf
+    await store.close()
+
+
+async def test_the_last_messages_are_remembered_whatever_the_clock_says(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path)
+    vault = store.vault
+
+    def fill(tx: Transaction) -> None:
+        for conn_id, count in (("c1", 150), ("c2", 3)):
+            queues.add_connection(tx, conn_id, 0)
+            for number in range(1, count + 1):
+                body = b"unhandled" if number == 2 else None
+                messages.add_received(
+                    tx, vault, conn_id, 1, b"%s %d" % (conn_id.encode(), number), 0, 1000,
+                    number=number, body=body,
+                )  # fmt: skip
+
+    await store.write(fill)
+    await store.write(lambda tx: messages.forget_handled(tx, 1000))
+    assert (await store.read(lambda tx: tx.query("SELECT COUNT(*) FROM received")))[0][0] == 153
+    await store.write(lambda tx: messages.forget_handled(tx, 10**15))
+    rows = await store.read(lambda tx: tx.query("SELECT conn_id, number FROM received"))
+    assert {number for conn_id, number in rows if conn_id == "c1"} == {2, *range(51, 151)}
+    assert {number for conn_id, number in rows if conn_id == "c2"} == {1, 2, 3}
     await store.close()
 
 

@@ -164,6 +164,23 @@ def test_alerts_say_what_to_do() -> None:
         assert rule["labels"]["severity"] in ("page", "ticket")
 
 
+def test_rules_are_well_formed() -> None:
+    known = {"alert", "record", "expr", "for", "labels", "annotations"}
+    for rule in rules():
+        assert rule.keys() <= known
+        assert len(rule.keys() & {"alert", "record"}) == 1
+        assert re.fullmatch(r"\d+[smh]", rule.get("for", "1m"))
+        summary = rule.get("annotations", {}).get("summary", "")
+        assert summary.count("{{") == summary.count("}}")
+        labels = set(re.findall(r"\$labels\.(\w+)", summary))
+        # What an aggregation drops cannot be told.
+        kept = used(rule["expr"]).labels
+        if re.search(r"\b(sum|min|max|avg)\b", rule["expr"]):
+            assert labels <= kept, rule
+        else:
+            assert labels <= kept | LABELS_OF_PROMETHEUS, rule
+
+
 def test_dashboard_is_current() -> None:
     written = runpy.run_path(str(GRAFANA / "dashboard.py"))["main"]()
     assert (GRAFANA / "dashboard.json").read_text() == written, "run deploy/grafana/dashboard.py"

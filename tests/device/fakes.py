@@ -75,6 +75,8 @@ class Core:
         self.waiting = Loaded()
 
     async def open(self) -> None:
+        if self.is_open:
+            return
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure

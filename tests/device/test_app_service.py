@@ -66,6 +66,12 @@ async def test_opening_and_leaving(phone: Phone) -> None:
     assert phone.platform.cancelled == 1
 
 
+async def test_an_app_that_runs_elsewhere_is_left_alone(phone: Phone) -> None:
+    phone.shared.app = S.ACTIVE
+    await phone.app.launch()
+    assert phone.shared.app is S.ACTIVE
+
+
 async def test_the_extension_is_waited_for(phone: Phone) -> None:
     phone.shared.core = CoreState.ACTIVE
     opening = asyncio.create_task(phone.app.open())

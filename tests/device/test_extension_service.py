@@ -153,6 +153,20 @@ async def test_what_nobody_foresaw_is_a_damaged_database(phone: Phone) -> None:
     assert (await phone.extension.receive(PUSH)).title == Problem.DAMAGED.value
 
 
+async def test_a_push_that_arrives_while_the_core_starts_for_one_that_expired(phone: Phone) -> None:
+    phone.agent.found = {b"1": [a_push()], b"2": [a_push()]}
+    phone.agent.queues["a"] = [text(5)]
+    phone.agent.gate.clear()
+    first = asyncio.create_task(phone.extension.receive(PUSH))
+    await until(lambda: phone.shared.core is CoreState.STARTING)
+    phone.extension.expire()
+    assert await first == ORIGINAL
+    second = asyncio.create_task(phone.extension.receive(MessagePush(b"2", b"box")))
+    await asyncio.sleep(0.05)
+    phone.agent.gate.set()
+    assert (await second).body == "a5"
+
+
 async def test_a_push_that_cannot_be_read_is_shown_as_it_came(phone: Phone) -> None:
     assert await phone.extension.receive(MessagePush(b"?", b"box")) == ORIGINAL
 

@@ -128,6 +128,21 @@ async def test_settings_in_the_environment_count(ntf: Path) -> None:
     await the_one(ntf, Level.PROBLEM, "HELIOGRAPH_NTF_LISTEN_PORT", environ=variables)
 
 
+async def test_no_secret_is_told(ntf: Path) -> None:
+    """Whatever is wrong with it."""
+    variables = {
+        "HELIOGRAPH_NTF_STORE_URL": "postgresql://u:hunter2@127.0.0.1:1/db",
+        "HELIOGRAPH_NTF_CONTROL_ADMIN_PASSWORD": "hunter2",
+        "HELIOGRAPH_NTF_NETWORK_SOCKS_PROXY": "u:hunter2@127.0.0.1:1",
+    }
+    key = (ntf / "server.key").read_text().splitlines()[1]
+    for changed in ({}, {"HELIOGRAPH_NTF_CONTROL_ADMIN_PASSWORD": "hunter2 hunter2"}):
+        found = await findings(ntf, Examination(environ={}), {**variables, **changed})
+        assert bad(found)
+        assert "hunter2" not in str(found)
+        assert key not in str(found)
+
+
 def test_directories_with_routers_in_them(home: Path) -> None:
     assert list(find_directories(home)) == [home / "smp", home / "ntf"]
     assert list(find_directories(home / "smp")) == [home / "smp"]

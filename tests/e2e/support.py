@@ -15,8 +15,9 @@ from heliograph.agent.keys import Cost
 from heliograph.device.content import Content
 from heliograph.device.states import AppState, NotificationsMode
 from heliograph.runtime.backoff import Backoff
-from heliograph.sim.phone import Phone, Screen, Watch
+from heliograph.sim.phone import Phone
 from heliograph.sim.phone_push import ApnsSource, PushSource
+from heliograph.sim.phone_watch import Screen, Watch
 from tests.faults.processes import HELIOGRAPH, Process, SimulatorProcess, init
 
 TIMEOUT = 60.0

@@ -14,7 +14,7 @@ from heliograph.device.manager import Action, Response
 from heliograph.device.states import NotificationsMode as Mode
 from heliograph.sim.phone import Phone
 from heliograph.sim.phone_push import Delivered, PushSource, WebPushSource
-from heliograph.wire.push import CheckMessagesPush
+from heliograph.wire.push import CheckMessagesPush, MessagePush
 from heliograph.wire.tokens import DeviceToken, TokenStatus
 from tests.e2e.support import (
     SETTINGS,
@@ -211,6 +211,88 @@ async def test_the_messaging_router_moves(world: World, alice: Phone, bob: Phone
     async with watching(world, alice) as watch:
         await send(bob, "from the new place")
         await watch.until("bob", "from the new place")
+
+
+async def message_pushes(world: World, phone: Phone, count: int) -> list[Delivered]:
+    """The first so many about messages."""
+    source, found = await world.source(phone), []
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            async for delivered in source.pushes():
+                if isinstance(delivered.push, MessagePush):
+                    found.append(delivered)
+                    if len(found) == count:
+                        break
+    finally:
+        await source.close()
+    return found
+
+
+async def test_a_phone_that_was_off_gets_only_the_last_push(world: World, alice: Phone) -> None:
+    """It is about both contacts, and becomes one notification."""
+    contacts = [await world.new_phone(name) for name in ("bob", "carol")]
+    async with watching(world, alice) as watch:
+        for phone in contacts:
+            name = phone.directory.name
+            async with alice.app() as app:
+                link = await app.invite(name)
+            async with phone.app() as app:
+                await app.accept(link, "alice")
+            await watch.until(f"{name} is connected!", f"You can now send messages to {name}")
+    await asyncio.sleep(1.1)  # routers' times are in seconds, and only what is later is news
+    for phone in contacts:
+        async with phone.app() as app:
+            await app.send("alice", Text("are you there?"))
+        await phone.close()
+    push = await push_about_two(world, alice)
+    extension = alice.extension()
+    content = await extension.receive(push)
+    assert (content.title, content.body) == ("New messages", "From: bob and carol")
+    assert (content.category, content.badge) == (Category.MANY_EVENTS, 2)
+    await extension.close()
+
+
+async def push_about_two(world: World, alice: Phone) -> MessagePush:
+    source, core = await world.source(alice), alice.core()
+    await core.open()
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            async for delivered in source.pushes():
+                push = delivered.push
+                if isinstance(push, MessagePush):
+                    found = await core.look(push.nonce, push.box)
+                    if sum(not item.is_old for item in found) == 2:
+                        return push
+    finally:
+        await core.close()
+        await source.close()
+    raise AssertionError("no such push came")
+
+
+async def test_an_extension_that_is_killed_before_it_shows(
+    world: World, alice: Phone, bob: Phone
+) -> None:
+    """The message is stored and acknowledged: the same push shows it all the same, and once."""
+    await connect(world, alice, bob)
+    [greeting] = await message_pushes(world, alice, 1)
+    await send(bob, "do not lose me")
+    push = (await message_pushes(world, alice, 2))[-1].push
+    assert isinstance(push, MessagePush)
+    assert isinstance(greeting.push, MessagePush)
+    killed = alice.core()
+    await killed.open()
+    [connection] = await killed.look(push.nonce, push.box)
+    assert connection.expected is not None
+    got = await killed.fetch(connection.conn_id, connection.expected)
+    while got is not None and got.msg_id != connection.expected.msg_id:
+        got = await killed.fetch(connection.conn_id, connection.expected)
+    assert got is not None
+    await killed.close()
+    extension = alice.extension()
+    assert (await extension.receive(push)).body == "do not lose me"
+    assert not (await extension.receive(push)).is_shown
+    assert not (await extension.receive(greeting.push)).is_shown, "it is older"
+    await extension.close()
 
 
 async def test_a_push_for_another_phone(world: World, alice: Phone, bob: Phone) -> None:

@@ -15,7 +15,7 @@ async def init(world: World, directory: Path, name: str, *more: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 async def test_two_phones(world: World, tmp_path: Path) -> None:
     alice, bob = tmp_path / "alice", tmp_path / "bob"
     passphrase = tmp_path / "passphrase"
@@ -68,7 +68,7 @@ async def test_two_phones(world: World, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_a_token_of_a_real_device(world: World, tmp_path: Path) -> None:
     """A terminal cannot have Apple's token: it may name one, and is told where its pushes go."""
     phone = tmp_path / "phone"
@@ -82,6 +82,31 @@ async def test_a_token_of_a_real_device(world: World, tmp_path: Path) -> None:
     [entry] = [json.loads(line) for line in record.read_text().splitlines()]
     verified = await device("verify", phone, "--push", entry["body"])
     assert verified == "The token is ACTIVE.\n"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_an_active_app_and_a_contact_that_must_be_accepted(
+    world: World, tmp_path: Path
+) -> None:
+    alice, bob = tmp_path / "alice", tmp_path / "bob"
+    await init(world, alice, "Alice")
+    await init(world, bob, "Bob")
+    await device("register", alice, "--apns", world.apns.control)
+    link = (await device("connect", alice, "--ask")).strip()
+    await device("connect", bob, link, "--name", "Alice")
+    watch = WatchProcess(alice, "--app", "active", "--count", "1")
+    await watch.start()
+    shown = await watch.next()
+    assert shown["title"] == "Bob wants to connect!"
+    assert shown["category"] == "NTF_CAT_CONTACT_REQUEST"
+    assert await watch.stop() == 0
+    accepted = await device("connect", alice, "--accept", "Bob")
+    assert accepted == "Accepted Bob; messages can be sent.\n"
+    again = await device("connect", alice, "--accept", "Bob", ok=False)
+    assert "does not wait to be accepted" in again
+    assert "Bob (connected)" in await device("status", alice)
+    assert await device("send", alice, "Bob", "welcome") == "Sent.\n"
 
 
 def size(record: Path) -> int:

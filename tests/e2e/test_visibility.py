@@ -18,6 +18,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from heliograph.agent import ntf_store, queues
@@ -28,6 +29,8 @@ from heliograph.device.body import Text, decode_body
 from heliograph.wire.addresses import decode_address
 from heliograph.wire.push import MessagePush, PNMessageData, decode_pn_messages, decode_push
 from tests.e2e.support import World, connect, eventually, register
+
+pytestmark = pytest.mark.timeout(180)
 
 MARK = "The heliograph flashes at noon"
 

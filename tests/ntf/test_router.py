@@ -46,14 +46,15 @@ async def test_notifications_wait_for_a_store_that_fails(
     phone = await small_world.registered()
     queue = await small_world.queue()
     await phone.subscribe(queue)
-    receive, failures = debts.receive, [DatabaseError("the disk is full"), RuntimeError("a bug")]
+    failures = [DatabaseError("the disk is full"), RuntimeError("a bug")]
+    receive = small_world.router.store.receive
 
-    def failing(*arguments: object) -> debts.Stored:
+    async def failing(server_id: int, incoming: list[Incoming]) -> debts.Stored:
         if failures:
             raise failures.pop()
-        return receive(*arguments)  # type: ignore[arg-type]
+        return await receive(server_id, incoming)
 
-    monkeypatch.setattr(debts, "receive", failing)
+    monkeypatch.setattr(small_world.router.store, "receive", failing)
     await small_world.send(queue)
     await phone.notified_of(queue)
     assert "1 notifications cannot be stored yet: the disk is full" in caplog.text

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 SPARK_SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "1",
-    # Tests are short: a compiler that is quick is worth more than fast code.
+    # Tests are short: to compile costs more than it saves. `test_cluster` runs what is compiled.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 START = datetime(2026, 1, 5, tzinfo=UTC)

@@ -86,6 +86,7 @@ def test_the_same_tables(
             made.take()
             made.update_stats()
             if compacts:
+                made.update_ledger()
                 compact(made, everything=True)
             if batch is batches[-1]:
                 assert snapshot(made) == expected

@@ -40,7 +40,9 @@ def test_every_kind_passes_and_wrong_ones_are_told_as_the_schema_tells(spark: An
         {**right[0], "at": None, "boot": None},
     ]
     events = right + wrong
-    found = ingest.checked(frame(spark, events)).select("problem").collect()
+    known = ingest.checked(frame(spark, events))
+    found = known.select("wrong", ingest.problem().alias("problem")).collect()
+    assert [row["wrong"] for row in found] == [row["problem"] is not None for row in found]
     for event, row in zip(events, found, strict=True):
         expected = sorted(violations({k: v for k, v in event.items() if v is not None}))
         said = sorted((row["problem"] or "").split("; ")) if row["problem"] else []
@@ -59,7 +61,9 @@ def test_what_only_the_pipeline_asks(spark: Any) -> None:
         {**event, "seq": 0},
         {**event, "event_id": "ntf-1000-7"},
     ]
-    found = ingest.checked(frame(spark, events)).select("problem").collect()
+    known = ingest.checked(frame(spark, events))
+    found = known.select("wrong", ingest.problem().alias("problem")).collect()
+    assert [row["wrong"] for row in found] == [row["problem"] is not None for row in found]
     assert [row["problem"] for row in found] == [
         "schema: version 2 is not known here",
         "seq: less than 1",

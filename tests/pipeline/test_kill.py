@@ -14,7 +14,7 @@ import pytest
 from heliograph.pipeline.tables import open_tables, read_manifest
 from heliograph.pipeline.upkeep import compact
 from heliograph.sim.fleet import Fleet, FleetSettings
-from tests.pipeline.support import START, pipeline, snapshot
+from tests.pipeline.support import SPARK_SETTINGS, START, pipeline, snapshot
 
 ROUNDS = int(os.environ.get("HELIOGRAPH_PIPELINE_KILL_ROUNDS", "2"))
 MASTER = os.environ.get("HELIOGRAPH_PIPELINE_KILL_MASTER", "local[2]")
@@ -26,10 +26,12 @@ def start(directory: Path, journal: Path) -> "subprocess.Popen[bytes]":
     code = "import sys; from heliograph.cli.main import main; sys.exit(main())"
     words = [sys.executable, "-c", code, "pipeline", "run", "--poll", "0.05"]
     words += ["--dir", str(directory), "--journal", str(journal), "--master", MASTER]
-    log = directory.with_suffix(".log").open("ab")
-    return subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=log, start_new_session=True, bufsize=0
-    )
+    for key, value in SPARK_SETTINGS.items():
+        words += ["--conf", f"{key}={value}"]
+    with directory.with_suffix(".log").open("ab") as log:
+        return subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=log, start_new_session=True, bufsize=0
+        )
 
 
 def ready(process: "subprocess.Popen[bytes]", directory: Path) -> None:
@@ -80,6 +82,7 @@ def test_killed_at_random_moments(spark: Any, tmp_path: Path) -> None:
         made.update_stats()
         disturbed = snapshot(made)
         assert made.account().fates == fleet.fates
+        made.update_ledger()
         compact(made, everything=True)
         assert snapshot(made) == disturbed
     with open_tables(tmp_path / "undisturbed") as tables:

@@ -13,7 +13,7 @@ from heliograph.pipeline import page, plots, report
 from heliograph.pipeline.stats import parse_line
 from heliograph.pipeline.tables import open_tables
 from tests.pipeline.support import START, Scribe, pipeline, write_journal
-from tests.pipeline.test_stats import EXPECTED, a_week
+from tests.pipeline.test_stats import EXPECTED, WEEK, a_week
 
 
 def test_a_report_of_a_week(spark: Any, tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_a_report_of_a_week(spark: Any, tmp_path: Path) -> None:
         first, last = report.days_with_events(made, START.date(), START.date().replace(day=31))
         assert (first.day, last.day) == (5, 11)
         found = report.collect(made, first, last, 0.0, [wrong])
-    assert found.fates == {"accepted": 2, "superseded": 1, "owed": 1}
+    assert found.fates == WEEK
     assert found.coalescing == 1.5
     tables_found = {name: table.records() for name, table in found.tables.items()}
     assert [record["tkn_week"] for record in tables_found["daily"]] == [None, 2]
@@ -67,7 +67,7 @@ def test_a_report_of_a_week(spark: Any, tmp_path: Path) -> None:
 
 def _check_files(path: Path) -> None:
     text = path.read_text()
-    assert "All 4 notifications are accounted for." in text
+    assert "All 5 notifications are accounted for." in text
     assert not re.search(r"https?://|src=|@import|url\(", text)
     for plot in re.findall(r"<svg.*?</svg>", text):
         ElementTree.fromstring(plot)

@@ -47,6 +47,7 @@ def a_week() -> Scribe:
     return ntf
 
 
+WEEK = {"accepted": 2, "superseded": 1, "owed": 1, "undeliverable": 1}
 EXPECTED = [
     "2026-01-05,2,2,1,1,1,2,1,1,,,1,,,1,1,1,1,2,2,1,1",
     "2026-01-11,0,0,0,0,0,2,1,2,2,,2,2,,0,0,0,0,0,0,0,0",
@@ -75,7 +76,7 @@ def test_the_lines_of_a_week_also_after_the_events_are_gone(spark: Any, tmp_path
         assert expire(made, after, events_days=14, ledger_days=90) == 2
         assert made.read("events").count() == 0
         assert lines() == EXPECTED
-        assert made.account().fates == fates == {"accepted": 2, "superseded": 1, "owed": 1}
+        assert made.account().fates == fates == WEEK
 
 
 def test_a_line_is_read_as_it_is_written() -> None:

@@ -31,6 +31,14 @@ def rows() -> list[tuple[str, str, str, list[tuple[str, str]]]]:
     return found
 
 
+def test_other_tests_that_are_named_exist() -> None:
+    root = PAGE.parents[1]
+    named = re.findall(r"`(tests/[\w/.]+)`", PAGE.read_text())
+    assert named
+    for name in named:
+        assert (root / name).exists(), name
+
+
 def test_every_claim_is_there() -> None:
     expected = {
         (f"{party}{number + 1}", "can" if number < can else "cannot")

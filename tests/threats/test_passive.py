@@ -74,7 +74,8 @@ async def test_users_of_a_router_hide_among_each_other(small_world: NtfWorld) ->
         volumes = []
         for told in (users[:1], users):
             before = heard.volume
-            await world.send(*(queue for _, queue in told))
+            # Together, so that they are of one interval.
+            await world.sender.ask_many([queue.sending(b"hello") for _, queue in told])
             for phone, queue in told:
                 await phone.notified_of(queue)
             volumes.append(heard.since(before)[1])

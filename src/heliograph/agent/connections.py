@@ -165,7 +165,7 @@ class Connections:
             ids = await client.request(command, b"", recipient.private)
             secret = dh(_ids(ids).dh_key, shared.private)
         except ClientError as exc:
-            raise router_error(exc) from exc
+            raise router_error(exc, "its address may need a password") from exc
         except CryptoError as exc:
             raise RouterError("the router sent a bad key", temporary=False) from exc
         new = NewRcvQueue(
@@ -244,9 +244,10 @@ def _ids(answer: object) -> smp.IDS:
     return answer
 
 
-def router_error(exc: ClientError) -> RouterError:
+def router_error(exc: ClientError, why: str = "it no longer has the queue") -> RouterError:
+    """For the user; `why` is what a refusal without a reason means here."""
     reason = str(exc)
     if isinstance(exc, RequestRefused) and exc.error is ErrorCode.AUTH:
-        reason = "the router refused (AUTH): it may need a password in its address"
+        reason = f"the router refused (AUTH): {why}"
     temporary = is_temporary(exc) and not isinstance(exc, HandshakeFailed)
     return RouterError(reason, temporary=temporary)

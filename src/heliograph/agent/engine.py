@@ -16,6 +16,7 @@ from heliograph.agent.events import (
     ConnectionReady,
     RouterConnected,
     RouterDisconnected,
+    TokenChanged,
 )
 from heliograph.agent.inbox import Change, Receipt
 from heliograph.agent.keys import Cost
@@ -90,7 +91,12 @@ class Engine:
         self.sender = Sender(store, self.clients, settings.retry, self._report)
         self.deleter = Deleter(store, self.clients, settings.retry)
         self.subscriptions = Subscriptions(store, self.clients, settings.retry, self._report)
-        self.notifications = Notifications(store, self.clients, settings.ntf)
+        self.notifications = Notifications(
+            store,
+            self.clients,
+            settings.ntf,
+            on_token=lambda token: self._report(TokenChanged(token)),
+        )
 
     async def start(self) -> None:
         """Go on with whatever is stored."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from heliograph.agent.ntf_records import TokenInfo
 from heliograph.wire.addresses import ServerAddress
 
 
@@ -55,6 +56,13 @@ class RouterDisconnected:
     address: ServerAddress
 
 
+@dataclass(frozen=True, slots=True)
+class TokenChanged:
+    """Another status, mode or device; None when there is no token any more."""
+
+    token: TokenInfo | None
+
+
 AgentEvent = (
     ConnectionReady
     | MessageSent
@@ -63,4 +71,5 @@ AgentEvent = (
     | QueueGone
     | RouterConnected
     | RouterDisconnected
+    | TokenChanged
 )

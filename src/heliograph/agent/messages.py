@@ -10,6 +10,9 @@ from heliograph.db.dialects import Row, Transaction
 WINDOW = 50
 """How many waiting messages of a connection are looked at."""
 
+KEPT = 100
+"""So many messages of a connection are known again however old they seem."""
+
 _OUTGOING = "seq, conn_id, queue_id, number, kind, notification, body, attempts"
 _MESSAGE = "message_id, conn_id, broker_id, broker_ts, notification, body"
 
@@ -177,8 +180,15 @@ def set_handled(tx: Transaction, conn_id: str, message_id: int) -> bool:
 
 
 def forget_handled(tx: Transaction, before: int) -> None:
-    """Those so old that no router has them any more, and old failures."""
-    tx.execute("DELETE FROM received WHERE body IS NULL AND received_at < ?", (before,))
+    """Those so old that no router has them any more, and old failures.
+
+    Never the last ones of a connection: the clock may be wrong.
+    """
+    tx.execute(
+        "DELETE FROM received WHERE body IS NULL AND received_at < ? AND (number IS NULL OR"
+        " number <= (SELECT MAX(r.number) FROM received r WHERE r.conn_id = received.conn_id) - ?)",
+        (before, KEPT),
+    )
     tx.execute("DELETE FROM outgoing WHERE error IS NOT NULL AND created_at < ?", (before,))
 
 

@@ -6,7 +6,14 @@ from typing import Any, NamedTuple
 from heliograph.agent import ntf_store, queues
 from heliograph.agent.ntf_context import NtfContext, failure_of, notified_queues
 from heliograph.agent.ntf_records import NtfSubscription, NtfToken, SubAction
-from heliograph.agent.ntf_subscription import Done, Failure, KeySet, Outcome, after
+from heliograph.agent.ntf_subscription import (
+    Done,
+    Failure,
+    KeySet,
+    Outcome,
+    after,
+    allowed,
+)
 from heliograph.agent.records import Notifier, RcvQueue
 from heliograph.agent.workers import Report
 from heliograph.crypto.errors import CryptoError
@@ -19,6 +26,8 @@ from heliograph.wire.addresses import ServerAddress
 from heliograph.wire.keys import Algorithm
 
 Kick = Callable[[ServerAddress], None]
+
+_ACTIONS = (SubAction.SMP_DELETE, SubAction.SMP_KEY)
 
 
 class _Task(NamedTuple):
@@ -63,9 +72,7 @@ class KeyWork:
     ) -> tuple[list[_Task], NtfToken | None, float | None]:
         context, vault = self._context, self._context.store.vault
         token = ntf_store.load_token(tx, vault)
-        actions = [SubAction.SMP_DELETE]
-        if token is not None and token.is_instant:
-            actions.append(SubAction.SMP_KEY)
+        actions = allowed(_ACTIONS, token)
         subs = ntf_store.subscriptions_due(
             tx, "smp", self._address, actions, context.settings.intervals, context.clock(), limit
         )

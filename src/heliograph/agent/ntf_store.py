@@ -16,12 +16,18 @@ from heliograph.agent.ntf_records import (
 from heliograph.agent.ntf_subscription import Intervals
 from heliograph.crypto.keys import KeyPair
 from heliograph.db.dialects import Row, Transaction
-from heliograph.wire.addresses import ServerAddress, decode_address, encode_address
+from heliograph.wire.addresses import ServerAddress, decode_address
 from heliograph.wire.primitives import Reader
 from heliograph.wire.tokens import DeviceToken, SubscriptionState, TokenStatus, device_token
 
 _decode = lru_cache(maxsize=256)(decode_address)
-_address = lru_cache(maxsize=256)(encode_address)
+
+
+@lru_cache(maxsize=256)
+def _address(address: ServerAddress) -> str:
+    """With brackets around IPv6, as the form on the wire cannot be read again with a port."""
+    return str(address)
+
 
 # The token.
 

@@ -6,7 +6,15 @@ from typing import Any, NamedTuple
 from heliograph.agent import ntf_store
 from heliograph.agent.ntf_context import NtfContext, failure_of, notified_queues
 from heliograph.agent.ntf_records import NtfSubscription, NtfToken, SubAction
-from heliograph.agent.ntf_subscription import Created, Done, Failure, Outcome, StateIs, after
+from heliograph.agent.ntf_subscription import (
+    Created,
+    Done,
+    Failure,
+    Outcome,
+    StateIs,
+    after,
+    allowed,
+)
 from heliograph.agent.records import RcvQueue
 from heliograph.agent.workers import Report
 from heliograph.db.dialects import Transaction
@@ -16,6 +24,8 @@ from heliograph.wire import ntf
 from heliograph.wire.addresses import ServerAddress, SMPQueueNtf
 
 Kick = Callable[[ServerAddress], None]
+
+_ACTIONS = (SubAction.NTF_DELETE, SubAction.NTF_CREATE, SubAction.NTF_CHECK)
 
 
 class _Task(NamedTuple):
@@ -62,9 +72,8 @@ class SubWork:
     ) -> tuple[list[_Task], NtfToken | None, float | None]:
         context, vault = self._context, self._context.store.vault
         token = ntf_store.load_token(tx, vault)
-        actions = [SubAction.NTF_DELETE]
-        if token is not None and token.is_instant and token.ntf_address == self._address:
-            actions += [SubAction.NTF_CREATE, SubAction.NTF_CHECK]
+        at_home = token is not None and token.ntf_address == self._address
+        actions = allowed(_ACTIONS, token if at_home else None)
         subs = ntf_store.subscriptions_due(
             tx, "ntf", self._address, actions, context.settings.intervals, context.clock(), limit
         )

@@ -12,6 +12,7 @@
 A worker performs the action that is stored and gives the outcome to `after`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
@@ -203,9 +204,10 @@ def after(
             return replace(sub, action=None, attempts=0)
 
 
-def waits_for_token(action: SubAction) -> bool:
-    """Whether it is done only with an active token in instant mode."""
-    return not action.is_delete
+def allowed(actions: Sequence[SubAction], token: NtfToken | None) -> list[SubAction]:
+    """Those that may be done with this token: without an active one in instant mode, deletions."""
+    instant = token is not None and token.is_instant
+    return [action for action in actions if instant or action.is_delete]
 
 
 def is_due(sub: NtfSubscription, intervals: Intervals, now: float) -> bool:

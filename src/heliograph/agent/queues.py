@@ -38,8 +38,8 @@ class NewRcvQueue:
     """A queue that a router has just created."""
 
     address: ServerAddress
-    rcv_id: bytes
-    snd_id: bytes
+    rcv_id: bytes = field(repr=False)
+    snd_id: bytes = field(repr=False)
     recipient_key: bytes = field(repr=False)
     dh_secret: bytes = field(repr=False)
     e2e_key: bytes = field(repr=False)
@@ -52,7 +52,7 @@ class NewSndQueue:
     """A queue that we were told to send to."""
 
     address: ServerAddress
-    snd_id: bytes
+    snd_id: bytes = field(repr=False)
     sender_key: bytes = field(repr=False)
     e2e_public: bytes = field(repr=False)
     e2e_secret: bytes = field(repr=False)

@@ -54,7 +54,7 @@ class Connection:
 class Notifier:
     """The recipient's side of notifier credentials: `auth_key` is the private one of NKEY."""
 
-    notifier_id: bytes
+    notifier_id: bytes = field(repr=False)
     auth_key: bytes = field(repr=False)
     dh_secret: bytes = field(repr=False)
 
@@ -69,8 +69,8 @@ class RcvQueue:
     queue_id: int
     conn_id: str
     address: ServerAddress
-    rcv_id: bytes
-    snd_id: bytes
+    rcv_id: bytes = field(repr=False)
+    snd_id: bytes = field(repr=False)
     status: RcvStatus
     recipient_key: bytes = field(repr=False)
     dh_secret: bytes = field(repr=False)
@@ -90,7 +90,7 @@ class SndQueue:
     queue_id: int
     conn_id: str
     address: ServerAddress
-    snd_id: bytes
+    snd_id: bytes = field(repr=False)
     status: SndStatus
     is_current: bool
     sender_key: bytes = field(repr=False)
@@ -134,7 +134,7 @@ class Message:
 
     message_id: int
     conn_id: str
-    broker_id: bytes
+    broker_id: bytes = field(repr=False)
     broker_ts: int
     notification: bool
     body: bytes = field(repr=False)
@@ -147,6 +147,6 @@ class NotificationInfo:
     conn_id: str
     queue_id: int
     ntf_ts: int
-    msg_id: bytes | None
+    msg_id: bytes | None = field(repr=False)
     msg_ts: int | None
     nonce: bytes = field(repr=False)

@@ -73,7 +73,11 @@ class Subscriptions:
         by_router: dict[bytes, list[RcvQueue]] = {}
         for queue in found:
             by_router.setdefault(queue.address.fingerprint, []).append(queue)
-        outcomes: dict[str, ClientError | None] = dict.fromkeys(conn_ids)
+        there = {queue.conn_id for queue in found}
+        outcomes: dict[str, ClientError | None] = {
+            conn_id: None if conn_id in there else RequestRefused(ErrorCode.AUTH)
+            for conn_id in conn_ids
+        }
         results = await asyncio.gather(*[self._subscribe(items) for items in by_router.values()])
         for failed in results:
             for queue, error in failed:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 _AT_SMP = tuple(action for action in SubAction if action.at_smp)
 _AT_NTF = tuple(action for action in SubAction if not action.at_smp)
-RETRY_COMMAND = 1.0
+RETRY_COMMAND = (0.5, 2.0, 10.0)
 
 
 @dataclass(slots=True)
@@ -145,12 +145,18 @@ class NtfSubSupervisor:
         while True:
             command = await self._commands.get()
             try:
-                done = await self._attempt(command)
-                while not done:
-                    await asyncio.sleep(RETRY_COMMAND)
-                    done = await self._attempt(command)
+                await self._persist(command)
             finally:
                 self._commands.task_done()
+
+    async def _persist(self, command: Command) -> None:
+        """A command that fails for good must not stop those after it."""
+        for wait in (*RETRY_COMMAND, None):
+            if await self._attempt(command):
+                return
+            if wait is not None:
+                await asyncio.sleep(wait)
+        logger.error("a command about subscriptions was given up until the next start")
 
     async def _attempt(self, command: Command) -> bool:
         try:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from heliograph.cli import device_options
 from heliograph.cli.device_screen import describe, draw, plain
 from heliograph.transport import loop
 
@@ -43,15 +44,27 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_init(actions)
-    _add_register(actions)
-    _add_verify(actions)
-    _add_connect(actions)
-    _add_send(actions)
-    status = _add(actions, "status", "show the token, the contacts and the badge", _status)
-    status.add_argument("--json", action="store_true", help="for programs")
-    _add_mode(actions)
-    _add_watch(actions)
+    for name, help, add_options, command in (
+        ("init", "make a phone", device_options.init, _init),
+        (
+            "register",
+            "register for pushes, and verify the token",
+            device_options.register,
+            _register,
+        ),
+        (
+            "verify",
+            "verify the token with the code that a push brought",
+            device_options.verify,
+            _verify,
+        ),
+        ("connect", "make a link for a contact, or join one", device_options.connect, _connect),
+        ("send", "send a message to a contact", device_options.send, _send),
+        ("status", "show the token, the contacts and the badge", device_options.status, _status),
+        ("mode", "choose how to be notified, and what is shown", device_options.mode, _mode),
+        ("watch", "show notifications as they arrive, until stopped", device_options.watch, _watch),
+    ):
+        add_options(_add(actions, name, help, command))
 
 
 def _add(actions: Any, name: str, help: str, command: Command) -> argparse.ArgumentParser:
@@ -67,109 +80,6 @@ def _add(actions: Any, name: str, help: str, command: Command) -> argparse.Argum
     )
     parser.set_defaults(run=_runner(name, command))
     return parser
-
-
-def _add_init(actions: Any) -> None:
-    parser = _add(actions, "init", "make a phone", _init)
-    parser.add_argument("--name", required=True, help="what contacts are told")
-    parser.add_argument(
-        "--smp",
-        required=True,
-        action="append",
-        metavar="ADDRESS",
-        help="a messaging router, smp://...; may be given again, the first is the default",
-    )
-    parser.add_argument(
-        "--ntf", required=True, metavar="ADDRESS", help="the notification router, ntf://..."
-    )
-
-
-def _add_register(actions: Any) -> None:
-    parser = _add(actions, "register", "register for pushes, and verify the token", _register)
-    sources = parser.add_mutually_exclusive_group(required=True)
-    sources.add_argument("--apns", metavar="URL", help="the control URL of `heliograph sim apns`")
-    sources.add_argument(
-        "--webpush",
-        metavar="HOST[:PORT]",
-        nargs="?",
-        const="127.0.0.1",
-        help="an endpoint of the phone itself, on this address; the router must trust DIR/ca.crt",
-    )
-    sources.add_argument(
-        "--token",
-        metavar="TEXT",
-        help="a token of a real device, such as 'apns_prod 00ff'; its pushes are shown there, not"
-        " here: pass its code to `verify`",
-    )
-    parser.add_argument(
-        "--mode", choices=("instant", "periodic"), default="instant", help="(%(default)s)"
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=30.0, metavar="SECONDS", help="(%(default)s)"
-    )
-
-
-def _add_verify(actions: Any) -> None:
-    parser = _add(actions, "verify", "verify the token with the code that a push brought", _verify)
-    parser.add_argument(
-        "--push",
-        metavar="JSON",
-        help="the push, or its notificationData; without it the provider is asked",
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=30.0, metavar="SECONDS", help="(%(default)s)"
-    )
-
-
-def _add_connect(actions: Any) -> None:
-    parser = _add(actions, "connect", "make a link for a contact, or join one", _connect)
-    parser.add_argument("link", nargs="?", help="to join; without it one is made and printed")
-    parser.add_argument("--name", help="what to call the contact (what it calls itself)")
-    parser.add_argument(
-        "--ask", action="store_true", help="whoever joins the link is a request to accept first"
-    )
-    parser.add_argument("--smp", metavar="ADDRESS", help="receive at this messaging router")
-
-
-def _add_send(actions: Any) -> None:
-    parser = _add(actions, "send", "send a message to a contact", _send)
-    parser.add_argument("contact")
-    parser.add_argument("text", nargs="?", default="", help="parts in #signs# are secret")
-    parser.add_argument("--file", default="", metavar="NAME", help="name a file")
-    parser.add_argument("--group", default="", metavar="NAME", help="as a message of this group")
-    parser.add_argument("--call", choices=("audio", "video"), help="invite to a call instead")
-    parser.add_argument("--quiet", action="store_true", help="cause no push")
-
-
-def _add_mode(actions: Any) -> None:
-    parser = _add(actions, "mode", "choose how to be notified, and what is shown", _mode)
-    parser.add_argument("mode", nargs="?", choices=("instant", "periodic", "off"))
-    parser.add_argument(
-        "--preview", choices=("message", "contact", "hidden"), help="what notifications show"
-    )
-
-
-def _add_watch(actions: Any) -> None:
-    parser = _add(actions, "watch", "show notifications as they arrive, until stopped", _watch)
-    parser.add_argument(
-        "--app",
-        choices=("suspended", "active", "stopped"),
-        default="suspended",
-        help="the app's state: suspended (the extension handles pushes), active (the app receives"
-        " by itself) or stopped (%(default)s)",
-    )
-    parser.add_argument("--count", type=int, metavar="N", help="stop after so many")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop after this time")
-    parser.add_argument("--json", action="store_true", help="one object a line, for programs")
-    parser.add_argument(
-        "--journal",
-        type=Path,
-        nargs="?",
-        const=Path("journal"),
-        metavar="PLACE",
-        help="record what was shown, as hashes, for the pipeline (if PLACE is not given: in"
-        " DIR/journal)",
-    )
 
 
 def _runner(name: str, command: Command) -> Callable[[argparse.Namespace], int]:
@@ -291,6 +201,10 @@ async def _verify(passphrase: Any, options: argparse.Namespace) -> int:
 
 async def _connect(passphrase: Any, options: argparse.Namespace) -> int:
     async with _phone(passphrase, options) as phone, phone.app() as app:
+        if options.accept is not None:
+            contact = await app.accept_request(options.accept)
+            print(f"Accepted {plain(contact.name)}; messages can be sent.")
+            return 0
         if options.link is None:
             print(await app.invite(options.name, ask=options.ask, smp=options.smp))
             print("Give this link to one person; `watch` shows when they join.", file=sys.stderr)
@@ -346,8 +260,8 @@ async def _mode(passphrase: Any, options: argparse.Namespace) -> int:
 async def _watch(passphrase: Any, options: argparse.Namespace) -> int:
     from heliograph.device.states import AppState
     from heliograph.sim import phone_sources
-    from heliograph.sim.phone import Screen, Watch
     from heliograph.sim.phone_push import opened
+    from heliograph.sim.phone_watch import Screen, Watch
 
     done = asyncio.Event()
     shown = 0

@@ -118,6 +118,9 @@ def _action(
     actions: Any, name: str, help: str, run: Any, description: str | None = None
 ) -> argparse.ArgumentParser:
     parser = add_action(actions, PART, name, help, run, description)
+    for known in parser._actions:
+        if known.dest == "dir" and known.help is not None:
+            known.help = known.help.replace("the router's directory", "where the tables are")
     parser.add_argument(
         "--master",
         default=os.environ.get("HELIOGRAPH_PIPELINE_MASTER", "local[*]"),
@@ -125,6 +128,14 @@ def _action(
         help="where Spark runs (default: all cores of this machine)",
     )
     parser.add_argument("--memory", default="2g", help="of the driver (%(default)s)")
+    parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=_setting,
+        metavar="KEY=VALUE",
+        help="a setting of Spark; may be repeated",
+    )
     return parser
 
 
@@ -163,6 +174,13 @@ def _add_days(parser: argparse.ArgumentParser, required: bool = False) -> None:
             metavar="YYYY-MM-DD",
             help=f"{text}{yesterday}",
         )
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"{text} is not KEY=VALUE")
+    return key, value
 
 
 def _day(text: str) -> date:
@@ -278,6 +296,7 @@ def run_compact(options: argparse.Namespace) -> int:
     with _pipeline(options) as pipeline:
         from heliograph.pipeline.upkeep import compact
 
+        pipeline.update_ledger()
         pipeline.update_stats()
         replaced = compact(pipeline, everything=True)
         removed = pipeline.tables.vacuum(time.time())
@@ -320,7 +339,8 @@ def _reader(options: argparse.Namespace) -> Iterator[Any]:
 def _session(options: argparse.Namespace) -> Iterator[Any]:
     from heliograph.pipeline.session import open_session
 
-    spark = open_session(options.master, settings={"spark.driver.memory": options.memory})
+    settings = {"spark.driver.memory": options.memory, **dict(options.conf)}
+    spark = open_session(options.master, settings=settings)
     try:
         yield spark
     finally:

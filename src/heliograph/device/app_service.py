@@ -67,7 +67,8 @@ class AppService:
         """Register with the platform, and tell the extension where we are."""
         self.notifier = Notifier(manager.ask(self.notifier.permission, asked))
         await self._refresh(background.Simple.REGISTER)
-        await self._shared.set_app_state(self.state)
+        if not (await self._shared.app_state()).is_running:  # another process has the app open
+            await self._shared.set_app_state(self.state)
 
     async def open(self) -> None:
         await self._refresh(background.Simple.OPENED)

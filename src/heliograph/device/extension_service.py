@@ -184,7 +184,12 @@ class ExtensionService:
         if waiting is None:
             return
         try:
+            async with self._store_lock:
+                await self._agent.open()  # a core that was resumed may not be open yet
             found = await self._agent.look(waiting.push.nonce, waiting.push.box)
+        except CoreUnavailable as exc:
+            self._do(self._machine.core_failed(exc.problem, self._clock()))
+            return
         except Exception as exc:
             logger.warning("a push cannot be read: %s", type(exc).__name__)
             self._do(self._machine.not_found(push_id, self._clock()))

@@ -22,7 +22,7 @@ class ExtensionCore(Protocol):
     """An agent over the database that app and extension share, in the extension."""
 
     async def open(self) -> None:
-        """Make or reopen. Raises `CoreUnavailable`."""
+        """Make or reopen; nothing if it is open. Raises `CoreUnavailable`."""
 
     async def close(self) -> None:
         """Leave the database to the app. May be called twice."""

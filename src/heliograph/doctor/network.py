@@ -112,8 +112,9 @@ async def check_names(subject: Subject) -> AsyncFindings:
             if host.text.endswith(".onion"):
                 continue
             try:
-                await loop.getaddrinfo(host.text, None)
-            except OSError:
+                async with asyncio.timeout(PATIENCE):
+                    await loop.getaddrinfo(host.text, None)
+            except OSError:  # a time-out is one
                 yield problem(
                     "address",
                     f"{host.text} is not a name that can be resolved here",

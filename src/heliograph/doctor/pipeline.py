@@ -37,7 +37,7 @@ def check_journal(subject: Subject) -> Findings:
         )
     else:
         size = sum(item.stat().st_size for item in place.rglob("*.parquet"))
-        yield good("journal", f"{size / 1e6:.0f} MB in {place}")
+        yield good("journal", f"{size / 1e6:.0f} MB in {place.resolve()}")
 
 
 def check_pipeline(subject: Subject) -> Findings:

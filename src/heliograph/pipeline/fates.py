@@ -9,7 +9,9 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
+from heliograph.pipeline.local import local
 from heliograph.pipeline.routers import RouterFacts
 from heliograph.pipeline.vocabulary import (
     ACCEPTED,
@@ -79,7 +81,7 @@ def decide(
         f.col("deleted_through").alias("subscription_deleted"),
     )
     spark = marks.sparkSession
-    known = spark.createDataFrame([_router_row(item) for item in routers], _ROUTER_SCHEMA)
+    known = local(spark, [_router_row(item) for item in routers], _ROUTER_SCHEMA)
     known = known.withColumn("router_key", f.xxhash64("router_text"))
     ntf = f.broadcast(
         known.where("part = 'ntf'").select(
@@ -116,7 +118,13 @@ def _as_is(frame: DataFrame) -> DataFrame:
     return frame
 
 
-_ROUTER_SCHEMA = "router_text string, part string, last_at long, boot long, through long"
+_ROUTER_SCHEMA = t.StructType(
+    [
+        t.StructField("router_text", t.StringType()),
+        t.StructField("part", t.StringType()),
+        *(t.StructField(name, t.LongType()) for name in ("last_at", "boot", "through")),
+    ]
+)
 
 
 def _router_row(item: RouterFacts) -> tuple[str, str, int, int | None, int | None]:

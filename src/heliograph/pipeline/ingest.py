@@ -11,11 +11,13 @@ from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
-from heliograph.journal.schema import COLUMNS, KINDS, REQUIRED, SCHEMA_VERSION
+from heliograph.journal.schema import COLUMNS, KINDS, REQUIRED, SCHEMA_VERSION, Kind
 from heliograph.pipeline import intervals
 from heliograph.pipeline.columns import EVENTS
 from heliograph.pipeline.intervals import Pair
+from heliograph.pipeline.local import local
 from heliograph.pipeline.routers import keep_greatest
 from heliograph.pipeline.tables import Taken
 
@@ -24,104 +26,121 @@ BITS = 64
 
 _OPTIONAL = tuple(name for name in COLUMNS if name not in REQUIRED)
 _BIT = {name: 1 << index for index, name in enumerate(_OPTIONAL)}
-_SHIFT = len(_OPTIONAL)
 
 
 def checked(events: DataFrame) -> DataFrame:
-    """With a column `problem`: what is wrong with an event, or null.
+    """With a column `wrong`, and what `problem` needs to say why.
 
-    As `heliograph.journal.schema.violations`, and what only the pipeline can ask.
+    As `heliograph.journal.schema.violations`, and what only the pipeline can ask. Which columns a
+    kind has are bits of a number, joined from a small table: this is asked of every event.
     """
-    everything = (1 << _SHIFT) - 1
-    rules, present = f.col("_rules"), f.col("_present")
-    found = events.select(*EVENTS.names, _rules().alias("_rules"), _present().alias("_present"))
-    masks = found.select(
-        *EVENTS.names,
-        rules.isNotNull().alias("_known"),
-        f.shiftright(rules, _SHIFT).bitwiseAND(f.bitwise_not(present)).alias("_missing"),
-        present.bitwiseAND(f.bitwise_not(rules.bitwiseAND(f.lit(everything)))).alias("_surplus"),
+    rules = f.broadcast(events.sparkSession.sql(_RULES))
+    found = events.join(rules, f.col("kind") == f.col("_kind"), "left")
+    present = reduce(
+        Column.bitwiseOR,
+        (f.when(f.col(name).isNull(), _long(0)).otherwise(_long(b)) for name, b in _BIT.items()),
     )
-    return masks.select(*EVENTS.names, _problem().alias("problem"))
+    return found.select(*EVENTS.names, "_has", "_may", present.alias("_present")).select(
+        *EVENTS.names, "_has", "_may", "_present", _is_wrong().alias("wrong")
+    )
 
 
-def _problem() -> Column:
+def _long(value: int) -> Column:
+    return f.lit(value).cast("long")
+
+
+def _rule(kind: Kind) -> str:
+    has = sum(_BIT[name] for name in kind.has if name in _BIT)
+    may = sum(_BIT[name] for name in {*kind.has, *kind.may_have} if name in _BIT)
+    return f"('{kind.name}', {has}L, {may}L)"
+
+
+_RULES = (
+    f"SELECT * FROM VALUES {', '.join(_rule(kind) for kind in KINDS.values())}"  # noqa: S608
+    " AS rules(_kind, _has, _may)"
+)
+
+
+def _missing() -> Column:
+    return f.col("_has").bitwiseAND(f.bitwise_not(f.col("_present")))
+
+
+def _surplus() -> Column:
+    return f.col("_present").bitwiseAND(f.bitwise_not(f.col("_may")))
+
+
+def _any_missing() -> Column:
+    return reduce(Column.__or__, (f.col(name).isNull() for name in REQUIRED))
+
+
+def _expected_id() -> Column:
+    return f.concat_ws("-", "router", f.col("boot").cast("string"), f.col("seq").cast("string"))
+
+
+def _is_wrong() -> Column:
+    return (
+        _any_missing()
+        | (f.col("schema") != SCHEMA_VERSION)
+        | (f.col("seq") < 1)
+        | (f.col("event_id") != _expected_id())
+        | f.col("_has").isNull()
+        | (_missing() != 0)
+        | (_surplus() != 0)
+    )
+
+
+def problem() -> Column:
+    """Of `checked` events: what is wrong, in words; null if nothing is."""
     incomplete = f.concat_ws(
         "; ", *(f.when(f.col(name).isNull(), f"{name}: missing") for name in REQUIRED)
     )
-    any_missing = f.greatest(*(f.col(name).isNull().cast("int") for name in REQUIRED)) == 1
     version = f.col("schema")
-    expected_id = f.concat_ws("-", "router", f.col("boot").cast("string"), f.col("seq"))
     texts = f.concat_ws(
-        "; ", _of_bits("_missing", ": missing in "), _of_bits("_surplus", ": not a column of ")
+        "; ", _of_bits(_missing(), ": missing in "), _of_bits(_surplus(), ": not a column of ")
     )
     return (
-        f.when(any_missing, incomplete)
+        f.when(_any_missing(), incomplete)
         .when(
             version != SCHEMA_VERSION,
             f.concat(f.lit("schema: version "), version, f.lit(" is not known here")),
         )
         .when(f.col("seq") < 1, f.lit("seq: less than 1"))
-        .when(f.col("event_id") != expected_id, f.lit("event_id: is not ROUTER-BOOT-SEQ"))
-        .when(~f.col("_known"), f.lit("kind: unknown"))
-        .when((f.col("_missing") != 0) | (f.col("_surplus") != 0), texts)
+        .when(f.col("event_id") != _expected_id(), f.lit("event_id: is not ROUTER-BOOT-SEQ"))
+        .when(f.col("_has").isNull(), f.lit("kind: unknown"))
+        .when((_missing() != 0) | (_surplus() != 0), texts)
     )
 
 
-def _rules() -> Column:
-    """By kind: the bits of the columns it has, then of those it may have. Null if unknown."""
-    kind = f.col("kind")
-    # The most frequent first, because they are tried in order.
-    ordered = sorted(KINDS.values(), key=lambda item: not item.name.startswith(("n", "push")))
-    result: Column | None = None
-    for item in ordered:
-        has = sum(_BIT[name] for name in item.has if name in _BIT)
-        may = sum(_BIT[name] for name in {*item.has, *item.may_have} if name in _BIT)
-        value = f.lit((has << _SHIFT) | may).cast("long")
-        here = kind == item.name
-        result = f.when(here, value) if result is None else result.when(here, value)
-    assert result is not None  # noqa: S101
-    return result
-
-
-def _present() -> Column:
-    bits = [
-        f.when(f.col(name).isNull(), f.lit(0).cast("long")).otherwise(f.lit(bit).cast("long"))
-        for name, bit in _BIT.items()
-    ]
-    return reduce(Column.bitwiseOR, bits)
-
-
-def _of_bits(column: str, text: str) -> Column:
+def _of_bits(bits: Column, text: str) -> Column:
     """Which columns the bits stand for, in words."""
-    names = ", ".join(f"'{name}{text}'" for name in _OPTIONAL)
-    chosen = f.expr(f"filter(array({names}), (name, i) -> (shiftright({column}, i) & 1) = 1)")
-    return f.transform(chosen, lambda name: f.concat(name, f.col("kind")))
+    said = (
+        f.when(bits.bitwiseAND(_long(bit)) != 0, f.concat(f.lit(f"{name}{text}"), f.col("kind")))
+        for name, bit in _BIT.items()
+    )
+    return f.array_compact(f.array(*said))
 
 
 def quarantined(events: DataFrame) -> DataFrame:
     """Of `checked` events those that are wrong, whole, with the reason."""
     raw = f.to_json(f.struct(*EVENTS.names))
-    return events.where(f.col("problem").isNotNull()).select(
-        "event_id", f.col("problem").alias("reason"), raw.alias("raw")
-    )
+    return events.where("wrong").select("event_id", problem().alias("reason"), raw.alias("raw"))
 
 
 def runs(events: DataFrame) -> DataFrame:
     """Of `checked` events: per run which sequence numbers, and what routers say of themselves."""
-    wrong = f.col("problem").isNotNull()
-    kind, at = f.col("kind"), f.unix_micros("at")
+    right, kind, at = ~f.col("wrong"), f.col("kind"), f.unix_micros("at")
+    seq = f.col("seq")
     recovered = kind == "router_recovered"
+    bit = f.expr(f"shiftleft(1L, cast(seq & {BITS - 1} as int))")
     return events.groupBy(
-        wrong.alias("wrong"),
-        f.when(~wrong, f.col("router")).alias("router"),
-        f.when(~wrong, f.col("part")).alias("part"),
-        f.when(~wrong, f.col("boot")).alias("boot"),
-        f.when(~wrong, f.expr(f"(seq - 1) div {BITS}")).alias("block"),
+        "wrong",
+        f.when(right, f.col("router")).alias("router"),
+        f.when(right, f.col("part")).alias("part"),
+        f.when(right, f.col("boot")).alias("boot"),
+        f.when(right, f.shiftright(seq, BITS.bit_length() - 1)).alias("block"),
     ).agg(
         f.count("*").alias("rows"),
-        f.bit_or(f.when(~wrong, f.expr(f"shiftleft(1L, cast((seq - 1) % {BITS} as int))"))).alias(
-            "mask"
-        ),
+        f.bit_or(bit).alias("mask"),
         f.max(at).alias("last_at"),
         f.max(f.when(recovered, at)).alias("recovered_at"),
         f.max(f.when(recovered, f.coalesce("through", f.lit(0)))).alias("recovered_through"),
@@ -163,7 +182,7 @@ def summarize(rows: Sequence[Row], seen: Taken) -> Summary:
             wrong += row["rows"]
             continue
         key = f"{row['router']}/{row['boot']}"
-        found.setdefault(key, []).extend(_of_mask(row["mask"], row["block"] * BITS + 1))
+        found.setdefault(key, []).extend(_of_mask(row["mask"], row["block"] * BITS))
         parts[row["router"]] = row["part"]
         of_boot = routers.setdefault(row["router"], {}).setdefault(str(row["boot"]), {})
         keep_greatest(of_boot, {name: row[name] for name in _RUN_FACTS})
@@ -186,8 +205,11 @@ _RUN_FACTS = ("last_at", "recovered_at", "recovered_through", "stopped_at")
 
 
 def clean(events: DataFrame, summary: Summary) -> DataFrame:
-    """Of `checked` events those that are right, each once, without those seen before."""
-    good = events.where(f.col("problem").isNull()).drop("problem")
+    """Of events as they were read those that are right, each once, without those seen before.
+
+    A batch with nothing wrong and nothing twice, which is the usual one, is what it is.
+    """
+    good = checked(events).where("not wrong").select(*EVENTS.names) if summary.wrong else events
     if not summary.has_duplicates:
         return good
     good = good.dropDuplicates(["router", "boot", "seq"])
@@ -196,14 +218,21 @@ def clean(events: DataFrame, summary: Summary) -> DataFrame:
     ]
     if not before:
         return good
-    schema = "seen_router string, seen_boot long, low long, high long"
-    seen = f.broadcast(good.sparkSession.createDataFrame(before, schema))
+    seen = f.broadcast(local(good.sparkSession, before, _SEEN))
     again = (
         (f.col("router") == f.col("seen_router"))
         & (f.col("boot") == f.col("seen_boot"))
         & f.col("seq").between(f.col("low"), f.col("high"))
     )
     return good.join(seen, again, "left_anti")
+
+
+_SEEN = t.StructType(
+    [
+        t.StructField("seen_router", t.StringType()),
+        *(t.StructField(name, t.LongType()) for name in ("seen_boot", "low", "high")),
+    ]
+)
 
 
 def _run(key: str) -> tuple[str, int]:

@@ -1,7 +1,7 @@
 """The ledger: one row per notification, with its milestones and its fate.
 
-A batch of events becomes `marks` (what it says of each notification) and `settlements` (up to where
-it settles each token and subscription). Both are minima and maxima, so that parts merge in any
+Events become `marks` (what they say of each notification) and `settlements` (up to where they
+settle each token and subscription). Both are minima and maxima, so that parts merge in any
 order, and merged again change nothing: a row is the merge of all batches, read when asked for.
 Texts that are not the key travel as 64-bit hashes, which Spark aggregates without sorting.
 """
@@ -123,7 +123,12 @@ def merge_marks(parts: DataFrame) -> DataFrame:
 
 
 def settlements(events: DataFrame) -> DataFrame:
-    """Up to which `ntf_seq` events settle each token and subscription, and the provider."""
+    """What events say of each token and subscription."""
+    return merge_settlements(settling(events))
+
+
+def settling(events: DataFrame) -> DataFrame:
+    """One row per event: up to which `ntf_seq` it settles whom, and the provider."""
     kind, through, router = f.col("kind"), f.col("through"), f.col("router")
     of_message = f.col("mode") == "message"
     owed = (kind == "push_owed") & of_message
@@ -134,7 +139,7 @@ def settlements(events: DataFrame) -> DataFrame:
     invalid = kind == "token_invalid"
     chosen = events.where(owed | deleted | accepted | expired | invalid)
     whose = f.when(kind == "subscription_deleted", f.col("subscription")).otherwise(f.col("token"))
-    rows = chosen.select(
+    return chosen.select(
         token_key(router, whose).alias("key"),
         f.when(f.col("provider").isNotNull(), f.xxhash64("provider")).alias("provider"),
         f.when(accepted, through).alias("accepted_through"),
@@ -144,7 +149,6 @@ def settlements(events: DataFrame) -> DataFrame:
         f.when(recovered, f.col("boot")).alias("recovered_boot"),
         f.when(recovered, through).alias("recovered_through"),
     )
-    return merge_settlements(rows)
 
 
 def merge_settlements(parts: DataFrame) -> DataFrame:

@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
 from heliograph.journal.arrow import SCHEMA
 from heliograph.pipeline import ingest, ledger, source, stats, store
 from heliograph.pipeline.columns import EVENTS, QUARANTINE
 from heliograph.pipeline.fates import FateSettings, decide
+from heliograph.pipeline.local import local
 from heliograph.pipeline.routers import router_facts, with_summary
 from heliograph.pipeline.source import Segment
-from heliograph.pipeline.tables import Manifest, Tables
+from heliograph.pipeline.tables import DataFile, Manifest, Tables
 from heliograph.pipeline.vocabulary import FATES, UNACCOUNTED
 
 if TYPE_CHECKING:
@@ -61,11 +62,22 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
+class Hour:
+    """Notifications that began in an hour; microseconds until their pushes were accepted."""
+
+    at: int
+    fates: dict[str, int]
+    p50_us: int | None
+    p99_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """How many notifications had which fate; the first rows of those that nothing accounts for."""
 
     fates: dict[str, int]
     unaccounted: tuple[dict[str, Any], ...]
+    hours: tuple[Hour, ...] = ()
 
     @property
     def is_complete(self) -> bool:
@@ -84,7 +96,12 @@ class Pipeline:
     def manifest(self) -> Manifest:
         return self.tables.manifest
 
-    # Ingest and the ledger's marks.
+    def frozen(self) -> "Pipeline":
+        """To read what is committed now, whatever is committed meanwhile."""
+        tables = Tables(self.tables.directory, self.manifest)
+        return Pipeline(self.spark.newSession(), tables, self.settings)
+
+    # Ingest.
 
     def waiting(self) -> list[Segment]:
         """Segments that were not taken yet, oldest first."""
@@ -134,20 +151,18 @@ class Pipeline:
         summary = ingest.Summary(0, 0, {}, {}, {}, {})
         writes: list[store.Write] = []
         if readable:
-            events = ingest.checked(self._read(readable))
+            read = self._read(readable)
+            events = ingest.checked(read)
             summary = ingest.summarize(ingest.runs(events).collect(), manifest.seen)
-            good = ingest.clean(events, summary)
+            good = ingest.clean(read, summary)
             if summary.new:
-                by_day = good.withColumn("day", f.to_date("at"))
-                writes.append(("events", by_day, True))
-                writes.append(("marks", ledger.marks(good), False))
-                writes.append(("settlements", ledger.settlements(good), False))
+                writes.append(("events", good.withColumn("day", f.to_date("at")), True))
             if summary.wrong:
                 writes.append(("quarantine", ingest.quarantined(events), False))
         added = store.write(self.tables, writes)
         if broken:
             rows = [(name, reason, None) for name, reason in sorted(broken.items())]
-            frame = self.spark.createDataFrame(rows, QUARANTINE).coalesce(1)
+            frame = local(self.spark, rows, QUARANTINE).coalesce(1)
             files = store.write(self.tables, [("quarantine", frame, False)])["quarantine"]
             added["quarantine"] = (*added.get("quarantine", ()), *files)
         taken = Taken(
@@ -195,10 +210,31 @@ class Pipeline:
     # The ledger.
 
     def marks(self) -> DataFrame:
-        return ledger.merge_marks(self.read("marks"))
+        """One row per notification: what was folded, and what came since."""
+        folded, tail = self.read("marks"), self._since("ledger")
+        if not tail:
+            return ledger.merge_marks(folded)
+        return ledger.merge_marks(folded.unionByName(ledger.slim(self._events(tail))))
 
     def settlements(self) -> DataFrame:
-        return ledger.merge_settlements(self.read("settlements"))
+        folded, tail = self.read("settlements"), self._since("ledger")
+        if not tail:
+            return ledger.merge_settlements(folded)
+        return ledger.merge_settlements(folded.unionByName(ledger.settling(self._events(tail))))
+
+    def update_ledger(self) -> int:
+        """Fold what was added since the last time; how many files that were.
+
+        The ledger says the same before and after: only then it takes less to read.
+        """
+
+        def writes(events: DataFrame) -> list[store.Write]:
+            return [
+                ("marks", ledger.marks(events), False),
+                ("settlements", ledger.settlements(events), False),
+            ]
+
+        return self._update("ledger", writes)
 
     def ledger(self) -> DataFrame:
         """One row per notification, as of the last commit."""
@@ -206,7 +242,8 @@ class Pipeline:
 
     def decided(self, marks: DataFrame) -> DataFrame:
         """Rows for some of the marks."""
-        self.partition(sum(file.size for file in self.manifest.of("marks")))
+        files = (*self.manifest.of("marks"), *self._since("ledger"))
+        self.partition(sum(file.size for file in files))
         tokens = sum(file.size for file in self.manifest.of("settlements"))
         routers = router_facts(self.manifest.notes.get("routers", {}))
         return decide(marks, self.settlements(), routers, self.settings.fates, tokens < BROADCAST)
@@ -214,9 +251,9 @@ class Pipeline:
     def account(self) -> Account:
         """Count fates. What nothing accounts for is said loudly, row by row."""
         rows = self.ledger()
-        counted = rows.groupBy("fate").count().collect()
-        found = {row["fate"]: row["count"] for row in counted}
-        fates = {fate: found[fate] for fate in FATES if fate in found}
+        hours = [_hour(row) for row in _by_hour(rows).collect()]
+        found = {fate: sum(item.fates.get(fate, 0) for item in hours) for fate in FATES}
+        fates = {fate: count for fate, count in found.items() if count}
         missing: tuple[dict[str, Any], ...] = ()
         if UNACCOUNTED in fates:
             chosen = rows.where(f.col("fate") == UNACCOUNTED).orderBy("first_at", "notification")
@@ -224,33 +261,62 @@ class Pipeline:
             logger.error("%d notifications are unaccounted for", fates[UNACCOUNTED])
             for row in missing:
                 logger.error("unaccounted: %s", _described(row))
-        return Account(fates, missing)
+        return Account(fates, missing, tuple(hours))
 
     # Statistics.
 
     def update_stats(self) -> int:
         """Count what was added since the last time; how many files that were."""
-        manifest = self.manifest
-        upto = manifest.notes.get("stats", 0)
-        new = [file for file in manifest.of("events") if file.batch > upto]
+
+        def writes(events: DataFrame) -> list[store.Write]:
+            return [
+                ("counts", stats.counts(events).coalesce(1), False),
+                ("actives", stats.actives(events).coalesce(1), False),
+            ]
+
+        return self._update("stats", writes)
+
+    def _update(self, job: str, writes: Callable[[DataFrame], list[store.Write]]) -> int:
+        """What a job makes of new events is committed with how far it is."""
+        new = self._since(job)
         if not new:
             return 0
-        size = sum(file.size for file in new)
-        self.partition(size)
-        events = self.read("events", new)
-        if size < SMALL:
-            events = events.coalesce(1)
-        writes: list[store.Write] = [
-            ("counts", stats.counts(events).coalesce(1), False),
-            ("actives", stats.actives(events).coalesce(1), False),
-        ]
-        added = store.write(self.tables, writes)
+        self.partition(sum(file.size for file in new))
+        added = store.write(self.tables, writes(self._events(new)))
         newest = max(file.batch for file in new)
-        self.tables.commit(added, notes={**manifest.notes, "stats": newest})
+        self.tables.commit(added, notes={**self.manifest.notes, job: newest})
         return len(new)
+
+    def _since(self, job: str) -> list[DataFile]:
+        """Files of events that a job has not seen."""
+        upto = self.manifest.notes.get(job, 0)
+        return [file for file in self.manifest.of("events") if file.batch > upto]
+
+    def _events(self, files: Sequence[DataFile]) -> DataFrame:
+        events = self.read("events", files)
+        small = sum(file.size for file in files) < SMALL
+        return events.coalesce(1) if small else events
 
     def read(self, table: str, files: Iterable[Any] | None = None) -> DataFrame:
         return store.read(self.spark, self.tables.directory, self.manifest, table, files)
+
+
+def _by_hour(rows: DataFrame) -> DataFrame:
+    hour = f.floor(f.col("first_at") / 3_600_000_000) * 3600
+    return (
+        rows.groupBy(hour.alias("hour"))
+        .agg(
+            *(f.count_if(f.col("fate") == fate).alias(fate) for fate in FATES),
+            f.percentile_approx("total_us", [0.5, 0.99], 1000).alias("quantiles"),
+        )
+        .orderBy("hour")
+    )
+
+
+def _hour(row: Row) -> Hour:
+    fates = {fate: row[fate] for fate in FATES if row[fate]}
+    p50, p99 = row["quantiles"] or (None, None)
+    return Hour(row["hour"], fates, p50, p99)
 
 
 def _sorted_out(batch: Sequence[Segment]) -> tuple[list[Segment], dict[str, str]]:

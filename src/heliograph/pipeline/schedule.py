@@ -9,12 +9,15 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from heliograph.pipeline import upkeep
 from heliograph.pipeline.runner import Account, Pipeline, Taken
 
 logger = logging.getLogger(__name__)
+
+KEPT_HOURS = 24 * 31
+"""How far back `notes` tells of hours; the tables have them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class Stream:
         self._stop = stop
         self._took = took or _ignore
         self._stats_at = self._account_at = self._upkeep_at = 0.0
-        self._account: Future[tuple[Account, float]] | None = None
+        self._account: Future[tuple[Account, float, float]] | None = None
 
     def run(self) -> None:
         with ThreadPoolExecutor(1) as beside:
@@ -67,13 +70,14 @@ class Stream:
             self._took(taken)
         now = time.monotonic()
         if now >= self._stats_at:
+            pipeline.update_ledger()
             pipeline.update_stats()
+            pipeline.tables.vacuum(time.time())
             self._stats_at = now + schedule.stats
         upkeep.compact(pipeline)
         if now >= self._upkeep_at:
             wall = time.time()
             upkeep.expire(pipeline, wall, schedule.keep_events_days, schedule.keep_ledger_days)
-            pipeline.tables.vacuum(wall)
             self._upkeep_at = now + schedule.upkeep
         self._watch_account(beside, now)
         if taken is None:
@@ -84,20 +88,24 @@ class Stream:
             if now >= self._account_at:
                 self._account = beside.submit(self._timed)
         elif self._account.done():
-            account, seconds = self._account.result()
+            account, seconds, began = self._account.result()
             self._account = None
             self._account_at = now + max(self._schedule.account, 9 * seconds)
             self.last_account = account
-            note_account(self._pipeline, account)
+            note_account(self._pipeline, account, began)
 
-    def _timed(self) -> tuple[Account, float]:
-        started = time.monotonic()
-        return self._pipeline.account(), time.monotonic() - started
+    def _timed(self) -> tuple[Account, float, float]:
+        began, started = time.time(), time.monotonic()
+        return self._pipeline.account(), time.monotonic() - started, began
 
 
-def note_account(pipeline: Pipeline, account: Account) -> None:
-    """Keep it, for `status`."""
-    told = {"at": time.time(), "fates": account.fates}
+def note_account(pipeline: Pipeline, account: Account, at: float | None = None) -> None:
+    """Keep it, for `status`. `at` is when it began: it knows nothing that was taken later."""
+    told = {
+        "at": time.time() if at is None else at,
+        "fates": account.fates,
+        "hours": [asdict(hour) for hour in account.hours[-KEPT_HOURS:]],
+    }
     pipeline.tables.commit(notes={**pipeline.manifest.notes, "account": told})
 
 
@@ -118,6 +126,7 @@ def once(pipeline: Pipeline, progress: Callable[[int, int], None] | None = None)
         done = total - sum(item.size for item in waiting)
         if progress is not None:
             progress(done, total)
+    pipeline.update_ledger()
     pipeline.update_stats()
     upkeep.compact(pipeline)
     return taken

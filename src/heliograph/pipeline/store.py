@@ -11,6 +11,7 @@ from pyspark.sql import types as t
 from heliograph.pipeline.columns import EVENTS, QUARANTINE
 from heliograph.pipeline.fates import LATENCIES
 from heliograph.pipeline.ledger import MARKS, SETTLEMENTS
+from heliograph.pipeline.local import local
 from heliograph.pipeline.tables import DataFile, Manifest, Tables
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def read(
     chosen = manifest.of(table) if files is None else tuple(files)
     schema = SCHEMAS[table]
     if not chosen:
-        return spark.createDataFrame([], schema)
+        return local(spark, (), schema)
     return spark.read.schema(schema).parquet(*(str(directory / file.path) for file in chosen))
 
 

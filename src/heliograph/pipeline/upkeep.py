@@ -32,9 +32,10 @@ def compact(pipeline: Pipeline, everything: bool = False) -> int:
         if len(small) > (1 if everything else MANY):
             replaced += _merge(pipeline, table, small)
     by_day: dict[str | None, list[DataFile]] = defaultdict(list)
-    upto = pipeline.manifest.notes.get("stats", 0)
+    notes = pipeline.manifest.notes
+    upto = min(notes.get("stats", 0), notes.get("ledger", 0))
     for file in pipeline.manifest.of("events"):
-        if file.size < LARGE and file.batch <= upto:  # statistics go by file
+        if file.size < LARGE and file.batch <= upto:  # jobs go by file
             by_day[file.day].append(file)
     for files_of_day in by_day.values():
         if len(files_of_day) > (1 if everything else MANY):
@@ -101,6 +102,7 @@ def expire(pipeline: Pipeline, now: float, events_days: float, ledger_days: floa
 
 def _expire_events(pipeline: Pipeline, now: float, days: float) -> int:
     pipeline.update_stats()
+    pipeline.update_ledger()
     oldest = datetime.fromtimestamp(now - days * DAY, UTC).date().isoformat()
     old = [
         file

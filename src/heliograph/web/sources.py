@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections import Counter
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,9 +14,16 @@ from heliograph.db.dialects import Transaction, open_dialect
 from heliograph.db.errors import DatabaseError
 from heliograph.ntf.config import NtfConfig
 from heliograph.ntf.trace import Trace, trace
-from heliograph.pipeline.fates import UNACCOUNTED
 from heliograph.pipeline.status import status
 from heliograph.pipeline.tables import read_manifest
+from heliograph.pipeline.vocabulary import (
+    ACCEPTED,
+    EXPIRED,
+    REJECTED,
+    SHOWN,
+    SUPERSEDED,
+    UNACCOUNTED,
+)
 from heliograph.runtime.errors import StartError
 from heliograph.system import state
 from heliograph.system.layout import Layout
@@ -70,7 +78,16 @@ class SystemSources:
         }
 
     def history(self, hours: int) -> dict[str, Any]:
-        return {"hours": hours, "points": [], "fates": {}}
+        try:
+            account = read_manifest(self._layout.tables).notes.get("account") or {}
+        except StartError:
+            account = {}
+        since = time.time() - hours * 3600
+        points = [hour for hour in account.get("hours", ()) if hour["at"] + 3600 > since]
+        fates: Counter[str] = Counter()
+        for hour in points:
+            fates.update(hour["fates"])
+        return {"hours": hours, "points": [_point(hour) for hour in points], "fates": dict(fates)}
 
     def search(self, wanted: str) -> dict[str, Any]:
         found = self._notification(wanted) if _NOTIFICATION.fullmatch(wanted) else None
@@ -116,6 +133,22 @@ class SystemSources:
         finally:
             dialect.close()
         return None if found is None else _token_answer(found, time.time())
+
+
+def _point(hour: dict[str, Any]) -> dict[str, Any]:
+    fates = hour["fates"]
+    return {
+        "at": hour["at"],
+        "notifications": sum(fates.values()),
+        "accepted": sum(fates.get(fate, 0) for fate in (SHOWN, ACCEPTED, SUPERSEDED)),
+        "rejected": sum(fates.get(fate, 0) for fate in (REJECTED, EXPIRED)),
+        "p50_ms": _milliseconds(hour["p50_us"]),
+        "p99_ms": _milliseconds(hour["p99_us"]),
+    }
+
+
+def _milliseconds(microseconds: int | None) -> float | None:
+    return None if microseconds is None else round(microseconds / 1000, 1)
 
 
 def _token_answer(found: Trace, now: float) -> dict[str, Any]:
