@@ -18,6 +18,7 @@ class Shared:
         self.cores: list[CoreState] = []
         self.count = 0
         self.shown: list[tuple[str, int]] = []
+        self.read: list[str] = []
         self.preview_mode = PreviewMode.MESSAGE
         self.notifications = NotificationsMode.PERIODIC
         self.unread = 0
@@ -52,6 +53,11 @@ class Shared:
     async def count_unread(self) -> int:
         self.count = self.unread
         return self.unread
+
+    async def read_chat(self, chat_id: str) -> int:
+        self.read.append(chat_id)
+        self.count = max(self.count - 1, 0)
+        return self.count
 
     async def set_shown(self, conn_id: str, up_to: int) -> None:
         self.shown.append((conn_id, up_to))

@@ -23,7 +23,7 @@ from heliograph.device.manager import (
 )
 from heliograph.device.states import AppState, CoreState, NotificationsMode, PreviewMode
 from tests.device.fakes import Clock, Core, Platform, Shared, until
-from tests.device.support import REQUESTED, call, message
+from tests.device.support import BOB, REQUESTED, call, message
 
 S = AppState
 
@@ -229,4 +229,17 @@ async def test_protection_ends_after_fifteen_seconds(phone: Phone) -> None:
     async with phone.app.protected():
         assert phone.platform.tasks == {1}
         phone.clock.now += 15
-    assert phone.platform.tasks == set()
+        await until(lambda: phone.platform.tasks == set())
+
+
+async def test_a_chat_that_is_opened_is_read(phone: Phone) -> None:
+    await phone.app.open()
+    phone.shared.count = 2
+    await phone.app.respond(Response(build(message("hi"), PreviewMode.MESSAGE)))
+    assert (phone.shared.read, phone.platform.badges) == (["@7"], [1])
+    phone.receive(message("you are looking at it"))
+    await until(lambda: phone.shared.read == ["@7", "@7"])
+    phone.receive(message("another chat", BOB))
+    await until(phone.agent.inbox.empty)
+    await until(lambda: len(phone.platform.badges) == 3)
+    assert phone.shared.read == ["@7", "@7"]

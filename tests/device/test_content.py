@@ -1,4 +1,4 @@
-"""Seed 003: every builder, in every preview mode."""
+"""What every builder says, in every preview mode."""
 
 import pytest
 

@@ -63,8 +63,8 @@ async def test_two_phones(world: World, tmp_path: Path) -> None:
     assert "the token is deleted" in await device("mode", alice, "off", *secret)
     off = json.loads(await device("status", alice, "--json", *secret))
     assert (off["token"], off["mode"]) == ("none", "off")
-    wrong = await device("status", alice, ok=False)
-    assert "passphrase" in wrong
+    assert "passphrase" in await device("status", alice, ok=False)
+    assert "passphrase" in await device("watch", alice, "--app", "active", ok=False)
 
 
 @pytest.mark.slow
@@ -107,6 +107,32 @@ async def test_an_active_app_and_a_contact_that_must_be_accepted(
     assert "does not wait to be accepted" in again
     assert "Bob (connected)" in await device("status", alice)
     assert await device("send", alice, "Bob", "welcome") == "Sent.\n"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_app_and_extension_are_two_processes(world: World, tmp_path: Path) -> None:
+    """The app takes the database from the extension, shows what arrives, and gives it back."""
+    alice, bob = tmp_path / "alice", tmp_path / "bob"
+    await init(world, alice, "Alice")
+    await init(world, bob, "Bob")
+    await device("register", alice, "--apns", world.apns.control)
+    link = (await device("connect", alice)).strip()
+    await device("connect", bob, link, "--name", "Alice")
+    extension, app = WatchProcess(alice), WatchProcess(alice, "--app", "active")
+    try:
+        await extension.start()
+        assert (await extension.next())["title"] == "Bob is connected!"
+        await app.start()
+        await device("send", bob, "Alice", "to the app")
+        assert (await app.next())["body"] == "to the app"
+        assert await app.stop() == 0
+        await device("send", bob, "Alice", "to the extension")
+        assert (await extension.next())["body"] == "to the extension"
+        assert await extension.stop() == 0
+    finally:
+        await app.kill()
+        await extension.kill()
 
 
 def size(record: Path) -> int:

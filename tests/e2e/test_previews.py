@@ -17,7 +17,11 @@ from heliograph.device.states import AppState, PreviewMode
 from heliograph.sim.phone import Phone
 from tests.e2e.support import Watching, World, connect, eventually, register, watching
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.slow,
+    pytest.mark.timeout(180),
+]
 
 M = PreviewMode
 

@@ -1,4 +1,4 @@
-"""Seed 000, "What each entity can see": a test for each of its twelve cells.
+"""What each entity can see: a test for each of the twelve cells.
 
     entity          queue identity   message metadata   message content
     SMP router      yes              yes                no
@@ -30,7 +30,7 @@ from heliograph.wire.addresses import decode_address
 from heliograph.wire.push import MessagePush, PNMessageData, decode_pn_messages, decode_push
 from tests.e2e.support import World, connect, eventually, register
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 MARK = "The heliograph flashes at noon"
 

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.timeout(1800),
     pytest.mark.skipif(
         "HELIOGRAPH_PIPELINE_CLUSTER" not in os.environ,
-        reason="takes minutes: HELIOGRAPH_PIPELINE_CLUSTER=1, or make pipeline-faults",
+        reason="takes minutes: set HELIOGRAPH_PIPELINE_CLUSTER=1",
     ),
 ]
 CODE = "import sys; from heliograph.cli.main import main; sys.exit(main())"
@@ -30,6 +30,7 @@ CODE = "import sys; from heliograph.cli.main import main; sys.exit(main())"
 def run(directory: Path, journal: Path, master: str) -> "subprocess.Popen[str]":
     words = [sys.executable, "-c", CODE, "pipeline", "once", "--dir", str(directory)]
     words += ["--journal", str(journal), "--master", master, "--memory", "700m"]
+    words += ["--conf", "spark.executor.memory=600m"]
     return subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )

@@ -5,10 +5,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from heliograph.journal.schema import KINDS, violations
 from heliograph.pipeline import ingest
+from heliograph.pipeline.runner import Pipeline, RunSettings
 from heliograph.pipeline.tables import open_tables
+from heliograph.runtime.errors import StartError
 from tests.pipeline.support import Scribe, frame, pipeline, write_journal, write_segment
 
 _VALUES: dict[str, Any] = {
@@ -123,3 +126,21 @@ def test_nothing_wrong_is_dropped(spark: Any, tmp_path: Path) -> None:
     assert "not Parquet" in rows["ntf/1000-00000002.parquet"]["reason"]
     assert "seq: string instead of int64" in rows["ntf/1000-00000003.parquet"]["reason"]
     assert "cannot be read" in rows["ntf/1000-00000004.parquet"]["reason"]
+
+
+def test_a_journal_at_a_url(spark: Any, tmp_path: Path) -> None:
+    """By Hadoop's file systems; and a segment that is known by its path is not taken again."""
+    scribe = Scribe()
+    scribe("client_connected", 1.0, count=1)
+    journal = write_journal(tmp_path / "journal", scribe)
+    write_segment(journal, "ntf/_1000-00000002", scribe.events)  # a router is writing it
+    with open_tables(tmp_path / "tables") as tables:
+        made = Pipeline(spark, tables, RunSettings((f"file://{journal}",)))
+        taken = made.take()
+        assert taken is not None
+        assert (taken.segments, taken.events) == (1, 1)
+        assert made.take() is None
+        assert pipeline(spark, tables, journal).waiting() == []
+        missing = Pipeline(spark, tables, RunSettings((f"file://{tmp_path}/none",)))
+        with pytest.raises(StartError, match="no journal at"):
+            missing.waiting()

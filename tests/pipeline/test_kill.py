@@ -68,9 +68,7 @@ def test_killed_at_random_moments(spark: Any, tmp_path: Path) -> None:
             _reveal(left[:each], tmp_path / "made", journal)
             left = left[each:]
             before = read_manifest(directory).version
-            deadline = time.monotonic() + chance.choice((0.0, 0.3, 1.0, 3.0, 8.0))
-            while time.monotonic() < deadline and process.poll() is None:
-                time.sleep(0.02)
+            _wait_for(chance, directory, process)
             kills_amid_work += read_manifest(directory).version == before
         finally:
             kill(process)
@@ -93,6 +91,26 @@ def test_killed_at_random_moments(spark: Any, tmp_path: Path) -> None:
         assert snapshot(made) == disturbed
     told = f"{ROUNDS} kills, {kills_amid_work} before the first commit of their round\n"
     sys.stdout.write(told)
+
+
+def _wait_for(chance: random.Random, directory: Path, process: "subprocess.Popen[bytes]") -> None:
+    """A moment: any, or just when files are written, or just when a commit was made."""
+    version = read_manifest(directory).version
+    files = _files(directory)
+    moment = chance.choice(("any", "files", "commit", "commit"))
+    deadline = time.monotonic() + (chance.uniform(0.0, 4.0) if moment == "any" else START_TIMEOUT)
+    while time.monotonic() < deadline and process.poll() is None:
+        if moment == "files" and _files(directory) != files:
+            break
+        if moment == "commit" and read_manifest(directory).version != version:
+            break
+        time.sleep(0.002)
+    time.sleep(chance.choice((0.0, 0.0, 0.05, 0.5)))
+
+
+def _files(directory: Path) -> int:
+    """Also of folders that go while they are counted."""
+    return sum(name.endswith(".parquet") for *_, names in os.walk(directory) for name in names)
 
 
 def _reveal(paths: list[Path], made: Path, journal: Path) -> None:

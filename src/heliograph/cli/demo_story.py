@@ -25,7 +25,7 @@ from heliograph.system.supervisor import Supervisor
 BURST = 6
 PATIENCE = 60.0
 PIPELINE_PATIENCE = 150.0
-SETTLING = 3.0
+SETTLING = 2.0
 """So long the last events may take to be journaled."""
 MEANINGS = {
     "shown": "shown on a phone",
@@ -128,7 +128,7 @@ class Story:
 
     async def _account(self) -> None:
         self._say("The pipeline, on Spark, accounts for every notification")
-        fates = await self._fates(after=time.time() + SETTLING)
+        fates = await self._fates()
         for fate, count in fates.items():
             print(f"   {count:>3} {MEANINGS.get(fate, fate)}")
         if fates.get("unaccounted"):
@@ -139,16 +139,20 @@ class Story:
         await heliograph("pipeline", "report", "--dir", tables, "--out", report, patience=120)
         print(f"   Report: {report / 'index.html'}", flush=True)
 
-    async def _fates(self, after: float) -> dict[str, int]:
-        """As counted after a moment, when all journals had been taken."""
+    async def _fates(self) -> dict[str, int]:
+        """As counted after all that the journals have was taken."""
+        await asyncio.sleep(SETTLING)
+        taken_at: float | None = None
         deadline = time.monotonic() + PIPELINE_PATIENCE
         while time.monotonic() < deadline:
             found = status(self._layout.tables, [str(self._layout.journal)], time.time())
+            if taken_at is None and found.waiting == 0:
+                taken_at = time.time()
             account = found.manifest.notes.get("account")
-            if account is not None and account["at"] > after and not found.waiting:
+            if taken_at is not None and account is not None and account["at"] > taken_at:
                 fates: dict[str, int] = account["fates"]
                 return fates
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.1)
         log = self._layout.log("pipeline")
         raise StartError(f"the pipeline did not get there in {PIPELINE_PATIENCE:.0f} s: see {log}")
 

@@ -96,6 +96,7 @@ async def _guarded(name: str, command: Command, options: argparse.Namespace) -> 
     from heliograph.agent.errors import AgentError
     from heliograph.db.errors import DatabaseError
     from heliograph.device.body import BodyError
+    from heliograph.device.ports import CoreUnavailable
     from heliograph.runtime import logs
     from heliograph.sim.phone import PhoneError
     from heliograph.wire.errors import WireError
@@ -103,8 +104,10 @@ async def _guarded(name: str, command: Command, options: argparse.Namespace) -> 
     logs.set_up()
     try:
         return await command(await _passphrase(options), options)
-    except (AgentError, BodyError, DatabaseError, PhoneError, WireError) as exc:
+    except (AgentError, BodyError, CoreUnavailable, DatabaseError, PhoneError, WireError) as exc:
         return _fail(name, str(exc))
+    except BrokenPipeError:
+        raise  # whoever reads what we print has gone
     except OSError as exc:
         return _fail(name, f"{exc.filename or ''} {exc.strerror or exc}".strip())
     except TimeoutError:
@@ -265,12 +268,16 @@ async def _watch(passphrase: Any, options: argparse.Namespace) -> int:
 
     done = asyncio.Event()
     shown = 0
+    gone: BrokenPipeError | None = None
 
     def show(content: Any) -> None:
-        nonlocal shown
+        nonlocal shown, gone
+        try:
+            print(draw(content, as_json=options.json), flush=True)
+        except BrokenPipeError as exc:
+            gone = exc
         shown += 1
-        print(draw(content, as_json=options.json), flush=True)
-        if options.count is not None and shown >= options.count:
+        if gone is not None or (options.count is not None and shown >= options.count):
             done.set()
 
     running = asyncio.get_running_loop()
@@ -294,11 +301,15 @@ async def _watch(passphrase: Any, options: argparse.Namespace) -> int:
             await app.set_mode(await phone.shared.mode())
         print(f"watching {phone.directory}, app {app.state.value}", file=sys.stderr, flush=True)
         task = asyncio.create_task(Watch(phone, screen, app).run(source))
+        task.add_done_callback(lambda _: done.set())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(options.timeout):
                 await done.wait()
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    if gone is not None:
+        raise gone
     return 1 if options.count is not None and shown < options.count else 0
 
 

@@ -129,7 +129,7 @@ class AppService:
 
         async def limit() -> None:
             while task.deadline is not None and not ended.is_set():
-                await asyncio.sleep(max(task.deadline - self._clock(), POLL))
+                await asyncio.sleep(min(max(task.deadline - self._clock(), POLL), 1.0))
                 end(background_task.Input.TICK)
 
         timer = asyncio.get_running_loop().create_task(limit())
@@ -230,8 +230,7 @@ class AppService:
                 await self._responded(Loaded(requests=(request.chat_id,)))
             case CallInvited(invitation=invitation):
                 await self._responded(Loaded(calls=(invitation.contact.chat_id,)))
-        badge = await self._shared.badge()
-        content = build(event, await self._shared.preview(), badge)
+        content = build(event, await self._shared.preview(), await self._shared.badge())
         self.notifier, shown = self.notifier.notify(content, self._clock())
         how = present(
             content,
@@ -241,7 +240,13 @@ class AppService:
         )
         if shown and how is not Presentation.NOTHING:
             self._platform.show(content, how)
-        self._platform.set_badge(badge)
+        if content.target is not None and self._is_seen(content.target):
+            await self._shared.read_chat(content.target)
+        self._platform.set_badge(await self._shared.badge())
+
+    def _is_seen(self, chat: ChatId) -> bool:
+        """The chat is before the user's eyes."""
+        return self.state is AppState.ACTIVE and self.open_chat == chat
 
     # Background refresh.
 
@@ -305,6 +310,7 @@ class AppService:
             match effect:
                 case manager.OpenChat(chat):
                     self.open_chat = chat
+                    self._platform.set_badge(await self._shared.read_chat(chat))
                 case AcceptContact(chat):
                     async with self.protected():
                         await self._agent.accept_contact(chat)

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from heliograph.device.chat import ExpectedMessage, NotifiedConnection
+from heliograph.device.chat import ChatId, ExpectedMessage, NotifiedConnection
 from heliograph.device.content import Content, Problem
 from heliograph.device.entity import Got
 from heliograph.device.manager import Loaded, Presentation
@@ -71,6 +71,9 @@ class Shared(Protocol):
 
     async def count_unread(self) -> int:
         """Set the badge to what is unread of all users."""
+
+    async def read_chat(self, chat_id: ChatId) -> int:
+        """The user sees a chat: nothing of it is unread. Gives the badge's number."""
 
     async def set_shown(self, conn_id: str, up_to: int) -> None:
         """The user was told of what was received until this time."""

@@ -18,11 +18,6 @@ class AppState(Enum):
         """It has the database, or is about to take it."""
         return self in (AppState.ACTIVE, AppState.ACTIVATING, AppState.BACKGROUND_REFRESH)
 
-    @property
-    def is_inactive(self) -> bool:
-        """It left the database to the extension, or is about to."""
-        return self in (AppState.SUSPENDING, AppState.SUSPENDED)
-
 
 class CoreState(Enum):
     """Of the extension's own core, as the app sees it."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def local(spark: "SparkSession", rows: Sequence[Sequence[Any]], schema: t.StructType) -> DataFrame:
     """By way of Arrow, since Spark would start Python processes to read the rows else."""
     columns = zip(*rows, strict=True) if rows else [() for _ in schema.names]
-    arrow = to_arrow_schema(schema)
+    arrow = to_arrow_schema(schema, timezone="UTC")
     arrays = [
         pa.array(list(column), field.type) for column, field in zip(columns, arrow, strict=True)
     ]

@@ -1,7 +1,7 @@
 """Streams: batch after batch, and every job when it is due, until told to stop.
 
 The ledger's account reads everything, so it runs beside the batches, over what was committed when
-it began, and for at most a tenth of the time.
+it began, and, once it takes long, for at most a tenth of the time.
 """
 
 import logging
@@ -16,6 +16,8 @@ from heliograph.pipeline.runner import Account, Pipeline, Taken
 
 logger = logging.getLogger(__name__)
 
+LONG_ACCOUNT = 20.0
+"""Seconds from which an account takes at most a tenth of the time."""
 KEPT_HOURS = 24 * 31
 """How far back `notes` tells of hours; the tables have them all."""
 
@@ -90,7 +92,8 @@ class Stream:
         elif self._account.done():
             account, seconds, began = self._account.result()
             self._account = None
-            self._account_at = now + max(self._schedule.account, 9 * seconds)
+            rest = 9 * seconds if seconds > LONG_ACCOUNT else 0.0
+            self._account_at = now + max(self._schedule.account, rest)
             self.last_account = account
             note_account(self._pipeline, account, began)
 

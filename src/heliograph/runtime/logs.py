@@ -57,7 +57,7 @@ def set_up(format: str = "text", level: str = "info", stream: TextIO | None = No
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     # They tell of every request and timer, and of peers' addresses.
-    for chatty in ("aiohttp", "asyncio"):
+    for chatty in ("aiohttp", "asyncio", "py4j"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
     logging.captureWarnings(True)
 

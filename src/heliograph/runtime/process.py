@@ -116,8 +116,8 @@ def lock(directory: Path) -> Iterator[Callable[[str], None]]:
         if not _take(file):
             pid = file.readline().strip() or "unknown"
             raise StartError(
-                f"{directory} is used by a program that runs already (process {pid}): stop it first,"
-                " or choose another directory"
+                f"{directory} is used by a program that runs already (process {pid}): stop it"
+                " first, or choose another directory"
             )
 
         def note(address: str) -> None:

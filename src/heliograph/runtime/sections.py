@@ -183,6 +183,8 @@ class Journal:
         elif "://" in self.path:
             yield (
                 "path",
-                "must be a directory or a file:// URL: the router writes to local files only."
-                " Mount other storage, or let the pipeline copy from here",
+                (
+                    "must be a directory or a file:// URL: the router writes to local files only."
+                    " Mount other storage, or let the pipeline copy from here"
+                ),
             )

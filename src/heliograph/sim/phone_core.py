@@ -12,7 +12,7 @@ from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseError, DatabaseNewer
 from heliograph.device import chats
 from heliograph.device.body import Hello, encode_body
-from heliograph.device.chat import ExpectedMessage, NotifiedConnection
+from heliograph.device.chat import ChatId, ExpectedMessage, NotifiedConnection
 from heliograph.device.content import Problem
 from heliograph.device.entity import Got
 from heliograph.device.manager import Loaded
@@ -196,6 +196,9 @@ class SharedSettings:
 
     async def count_unread(self) -> int:
         return await self._store.write(chats.count_unread)
+
+    async def read_chat(self, chat_id: ChatId) -> int:
+        return await self._store.write(lambda tx: chats.read_chat(tx, chat_id))
 
     async def set_shown(self, conn_id: str, up_to: int) -> None:
         await set_shown(self._store, conn_id, up_to)

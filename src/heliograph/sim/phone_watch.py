@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from heliograph.device.app_service import AppService
+from heliograph.device.background import REFRESH_LIMIT
 from heliograph.device.content import Category, Content
 from heliograph.device.manager import Presentation
 from heliograph.sim.phone import Phone
@@ -121,8 +122,16 @@ class Watch:
                 async with self._phone.app() as app:
                     await app.verify(verification)
             case CheckMessagesPush():
-                await self._app.wake()
+                await self._wake()
         await self._phone.store.see_push(delivered.digest, int(time.time()))
+
+    async def _wake(self) -> None:
+        """A background refresh, with the time that the platform gives it."""
+        waking = asyncio.ensure_future(self._app.wake())
+        done, _ = await asyncio.wait({waking}, timeout=REFRESH_LIMIT)
+        if not done:
+            await self._app.expire()
+        await waking
 
     async def _refresh_when_due(self) -> None:
         """What the platform's scheduler does."""
@@ -130,5 +139,5 @@ class Watch:
             due_at = self._screen.due_at
             if due_at is not None and time.monotonic() >= due_at:
                 self._screen.due_at = None
-                await self._app.wake()
+                await self._wake()
             await asyncio.sleep(1.0)
