@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """To start Spark costs more than a test: those that use it share a process and have time."""
     for item in items:

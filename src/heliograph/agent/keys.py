@@ -5,6 +5,7 @@ only the one sealed key.
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import overload
 
 from nacl import bindings as nacl
@@ -82,14 +83,20 @@ class Passphrase:
             raise AgentError("the passphrase is empty: give one, or none at all")
 
     def key(self, salt: bytes, cost: Cost) -> bytes:
-        return nacl.crypto_pwhash_alg(
-            KEY_SIZE,
-            self.text.encode(),
-            salt,
-            cost.operations,
-            cost.memory,
-            nacl.crypto_pwhash_ALG_ARGON2ID13,
-        )
+        return _derive(self.text, salt, cost)
+
+
+@lru_cache(maxsize=8)
+def _derive(text: str, salt: bytes, cost: Cost) -> bytes:
+    """Remembered, as an extension opens its store for each push and has little time for it."""
+    return nacl.crypto_pwhash_alg(
+        KEY_SIZE,
+        text.encode(),
+        salt,
+        cost.operations,
+        cost.memory,
+        nacl.crypto_pwhash_ALG_ARGON2ID13,
+    )
 
 
 def new_lock(passphrase: Passphrase | None, cost: Cost) -> tuple[Lock, Vault]:

@@ -61,6 +61,8 @@ class TokenInfo:
     status: TokenStatus
     mode: NotificationsMode
     ntf_address: ServerAddress
+    token_id: bytes | None = field(default=None, repr=False)
+    """What the router calls it, once it is registered there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,4 +241,4 @@ def _status(token: NtfToken | None) -> TokenStatus:
 def _info(token: NtfToken | None) -> TokenInfo | None:
     if token is None:
         return None
-    return TokenInfo(token.device, token.status, token.mode, token.ntf_address)
+    return TokenInfo(token.device, token.status, token.mode, token.ntf_address, token.token_id)

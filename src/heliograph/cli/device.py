@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from heliograph.cli import device_options
-from heliograph.cli.device_screen import describe, draw, plain
+from heliograph.cli.device_screen import Telling, describe, draw, plain
 from heliograph.transport import loop
 
 _EPILOG = """\
@@ -288,6 +288,8 @@ async def _watch(passphrase: Any, options: argparse.Namespace) -> int:
         if options.journal is not None:
             place = phone.directory / options.journal
             await stack.enter_async_context(phone_sources.journaled(phone, place))
+        if not options.json:
+            phone.journal = Telling(phone.journal)
         source = await phone_sources.load(phone)
         await stack.enter_async_context(opened(source))
         screen = Screen(show)

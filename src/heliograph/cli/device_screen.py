@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from heliograph.device.content import Content
+from heliograph.journal.events import Journal, notification_id
+from heliograph.wire.primitives import b64encode
 
 WIDTH = 44
 
@@ -47,10 +49,24 @@ def box(title: str, body: str, badge: int | None) -> str:
     return "\n".join((edge, *(f"| {line:{WIDTH}} |" for line in lines), edge))
 
 
+class Telling(Journal):
+    """A journal that also prints the ID by which others can say what happened to it."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def __call__(self, kind: str, /, at: float | None = None, **columns: Any) -> None:
+        self._journal(kind, at, **columns)
+        if kind == "device_shown":
+            print(f"  notification {notification_id(columns['notification'])}", flush=True)
+
+
 def describe(status: Any) -> Iterator[tuple[str, Any]]:
-    """Lines of `status`; never a token or a key."""
+    """Lines of `status`; never a device token or a key. Routers know it by the token ID."""
     yield "name", plain(status.name)
     yield "token", "none" if status.token is None else status.token.value
+    if status.token_id is not None:
+        yield "token id", b64encode(status.token_id)
     if status.device is not None:
         yield "provider", status.device.provider.text
     yield "mode", status.mode.value

@@ -53,6 +53,8 @@ class PhoneStatus:
     smp: Sequence[str]
     ntf: str
     device: DeviceToken | None = field(default=None, repr=False)
+    token_id: bytes | None = field(default=None, repr=False)
+    """What the notification router calls the token."""
 
 
 class Phone:
@@ -179,6 +181,7 @@ class Phone:
             (await self.store.get(SMP) or "").split("\n"),
             await self.store.get(NTF) or "",
             None if info is None else info.device,
+            None if info is None else info.token_id,
         )
 
 

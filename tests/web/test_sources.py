@@ -1,0 +1,97 @@
+"""What the page reads of a system that does not run: tables and journal."""
+
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from heliograph.journal.arrow import SCHEMA
+from heliograph.ntf.config import PREFIX, NtfConfig
+from heliograph.pipeline.tables import open_tables
+from heliograph.runtime.config import load
+from heliograph.system.install import create
+from heliograph.system.layout import Layout
+from heliograph.web.sources import SystemSources
+from tests.web.test_paths import ACCEPTED, MINE, STORED
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    create(tmp_path, any_port=True)
+    return Layout(tmp_path)
+
+
+@pytest.fixture
+def sources(layout: Layout) -> SystemSources:
+    config = load(NtfConfig, layout.ntf / "config.toml", prefix=PREFIX, environ={})
+    return SystemSources(layout, config)
+
+
+def test_a_new_system(sources: SystemSources) -> None:
+    assert sources.parts() == []
+    assert sources.pipeline()["state"] == "nothing was taken yet"
+    assert sources.history(24) == {"hours": 24, "points": [], "fates": {}}
+    assert sources.search(MINE)["kind"] == "nothing"
+    assert sources.search("AAAA")["kind"] == "nothing"
+
+
+def test_a_notification_that_only_the_journal_knows(layout: Layout, sources: SystemSources) -> None:
+    folder = layout.journal / "r"
+    folder.mkdir()
+    pq.write_table(pa.Table.from_pylist([*STORED, ACCEPTED], schema=SCHEMA), folder / "1-1.parquet")
+    (folder / "_1-2.log").write_bytes(b"not sealed yet")
+    found = sources.search(MINE)
+    assert (found["kind"], found["summary"]) == ("notification", "The push provider accepted it.")
+    assert [event["part"] for event in found["events"]] == [
+        "smp",
+        "smp",
+        "ntf",
+        "ntf",
+        "ntf",
+        "ntf",
+    ]
+    assert found["events"][-1]["what"] == "push accepted"
+    assert sources.pipeline()["lag_seconds"] is not None
+
+
+def test_a_damaged_segment_is_no_answer(layout: Layout, sources: SystemSources) -> None:
+    folder = layout.journal / "r"
+    folder.mkdir()
+    (folder / "1-1.parquet").write_bytes(b"PAR1 or not")
+    assert sources.search(MINE)["kind"] == "nothing"
+
+
+def test_history(layout: Layout, sources: SystemSources) -> None:
+    now = int(time.time())
+    recent = {"at": now - 3600, "fates": {"shown": 3, "expired": 1}, "p50_us": 1500, "p99_us": None}
+    old = {"at": now - 90_000, "fates": {"shown": 9}, "p50_us": 1, "p99_us": 1}
+    account = {"at": now, "fates": {"shown": 12, "expired": 1}, "hours": [old, recent]}
+    with open_tables(layout.tables) as tables:
+        tables.commit(notes={"account": account}, counts={"events": 77})
+    assert sources.history(24) == {
+        "hours": 24,
+        "points": [
+            {
+                "at": now - 3600,
+                "notifications": 4,
+                "accepted": 3,
+                "rejected": 1,
+                "p50_ms": 1.5,
+                "p99_ms": None,
+            }
+        ],
+        "fates": {"shown": 3, "expired": 1},
+    }
+    assert len(sources.history(48)["points"]) == 2
+    told = sources.pipeline()
+    assert (told["state"], told["events"]) == ("nothing is unaccounted for", 77)
+
+
+def test_tables_that_cannot_be_read(layout: Layout, sources: SystemSources) -> None:
+    layout.tables.mkdir()
+    (layout.tables / "manifest.json").write_text("{")
+    assert sources.pipeline()["state"] == "its tables cannot be read"
+    assert sources.history(1)["points"] == []
+    assert sources.search(MINE)["kind"] == "nothing"
