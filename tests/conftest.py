@@ -4,7 +4,9 @@
 `thorough` is for a nightly run.
 """
 
+import logging
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,18 +22,31 @@ settings.register_profile("thorough", max_examples=1000, **_COMMON)  # type: ign
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Commands that run in this process set up its logs; the next test shall not notice."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
+    logging.captureWarnings(False)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `--dist loadgroup`: the pipeline's tests in one process, since each would start Spark.
+    """With `--dist loadgroup`: what shares a Spark or a running system is in one process.
 
     By path, because this pytest does not let xdist add a group to a test's ID.
     """
     if config.getvalue("dist") != "loadgroup":
         return None
-    from xdist.scheduler import LoadScopeScheduling
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped, unused-ignore]
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc, unused-ignore]
         def _split_scope(self, nodeid: str) -> str:
-            return "spark" if nodeid.startswith("tests/pipeline/") else nodeid
+            if nodeid.startswith("tests/pipeline/"):
+                return "spark"
+            return "up" if nodeid.startswith("tests/system/test_up.py") else nodeid
 
     return Scheduling(config, log)

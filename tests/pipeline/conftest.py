@@ -1,4 +1,4 @@
-"""One Spark session for all tests of the pipeline, which xdist keeps in one process."""
+"""One Spark session for all tests of the pipeline, which `--dist loadgroup` keeps together."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +15,12 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """To start Spark costs more than a test: those that use it share a process and have time."""
+    """To start Spark takes longer than a test: those that use it have time."""
     for item in items:
-        if item.path.is_relative_to(HERE) and "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(600))
+        uses = item.path.is_relative_to(HERE) and "spark" in getattr(item, "fixturenames", ())
+        if uses and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(600))
 
 
 @pytest.fixture(scope="session")

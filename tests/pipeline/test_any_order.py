@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -14,8 +13,6 @@ from heliograph.pipeline.tables import open_tables
 from heliograph.pipeline.upkeep import compact
 from tests.pipeline import test_ledger as stories
 from tests.pipeline.support import Event, Scribe, pipeline, snapshot, write_segment
-
-pytestmark = pytest.mark.xdist_group("spark")
 
 EXAMPLES = int(os.environ.get("HELIOGRAPH_PIPELINE_EXAMPLES", "3"))
 

@@ -14,8 +14,6 @@ from heliograph.pipeline.tables import open_tables
 from heliograph.runtime.errors import StartError
 from tests.pipeline.support import Scribe, frame, pipeline, write_journal, write_segment
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 _VALUES: dict[str, Any] = {
     "own_server": True,
     "notifications": ["n1"],

@@ -16,8 +16,6 @@ from heliograph.pipeline.upkeep import compact
 from heliograph.sim.fleet import Fleet, FleetSettings
 from tests.pipeline.support import SPARK_SETTINGS, START, pipeline, snapshot
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 ROUNDS = int(os.environ.get("HELIOGRAPH_PIPELINE_KILL_ROUNDS", "2"))
 MASTER = os.environ.get("HELIOGRAPH_PIPELINE_KILL_MASTER", "local[2]")
 START_TIMEOUT = 300.0

@@ -12,8 +12,6 @@ from heliograph.pipeline.tables import open_tables
 from heliograph.sim.fleet import Fleet, FleetSettings
 from tests.pipeline.support import START, Scribe, decided, fates, pipeline, write_journal
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 DAY = 86_400.0
 SMP: dict[str, Any] = {"router": "smp", "part": "smp"}
 

@@ -15,8 +15,6 @@ from heliograph.pipeline.tables import open_tables
 from tests.pipeline.support import START, Scribe, pipeline, write_journal
 from tests.pipeline.test_stats import EXPECTED, WEEK, a_week
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def test_a_report_of_a_week(spark: Any, tmp_path: Path) -> None:
     ntf = a_week()

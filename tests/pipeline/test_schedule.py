@@ -13,8 +13,6 @@ from heliograph.pipeline.status import describe, status
 from heliograph.pipeline.tables import open_tables
 from tests.pipeline.support import Scribe, pipeline, write_journal, write_segment
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 
 def until(condition: Callable[[], object], within: float = 300.0) -> None:
     deadline = time.monotonic() + within

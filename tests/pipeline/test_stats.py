@@ -12,8 +12,6 @@ from heliograph.pipeline.tables import open_tables
 from heliograph.pipeline.upkeep import backfill, expire
 from tests.pipeline.support import START, Scribe, pipeline, write_journal
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 DAY = 86_400.0
 MONDAY = START.date()
 

@@ -74,7 +74,7 @@ def test_a_failed_commit_changes_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     with open_tables(tmp_path) as tables:
         tables.commit(counts={"events": 1})
         before = tables.manifest
-        monkeypatch.setattr("heliograph.pipeline.tables.write_file", fail)
+        monkeypatch.setitem(Tables.commit.__globals__, "write_file", fail)
         with pytest.raises(OSError, match="No space"):
             tables.commit(counts={"events": 2})
         assert tables.manifest == before == read_manifest(tmp_path)

@@ -26,8 +26,6 @@ from tests.ntf.support import NtfWorld, Phone, a_world
 from tests.pipeline.support import pipeline
 from tests.smp.support import Queue
 
-pytestmark = pytest.mark.xdist_group("spark")
-
 PHONES, QUEUES, ROUNDS = 4, 3, 12
 
 

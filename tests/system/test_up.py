@@ -22,7 +22,7 @@ from heliograph.system.layout import Layout
 from heliograph.system.state import PartState
 from tests.web.browser import CHROMIUM, Tab, tab
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.xdist_group("up")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 ARTEFACTS = Path(os.environ.get("HELIOGRAPH_ARTEFACTS", "build/artefacts"))
 PATIENCE = 60.0
