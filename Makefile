@@ -35,7 +35,7 @@ $(STAMP): pyproject.toml requirements/dev.lock src/heliograph/__init__.py
 	@touch $@
 
 test: install ## Run all tests, then require full branch coverage of wire and crypto
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup --cov --cov-report=
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup --cov=heliograph.wire --cov=heliograph.crypto --cov-report=
 	$(BIN)/coverage report --include='$(PURE)' --fail-under=100
 
 lint: install ## Check style, formatting and the layers
@@ -64,7 +64,9 @@ fuzz: install ## Feed every parser at least a million inputs
 	$(BIN)/python -m bench.fuzz --each 1000000
 
 faults: install ## Kill processes under load, hundreds of rounds (the tests do a few)
-	HELIOGRAPH_KILL_ROUNDS=200 HELIOGRAPH_FAULT_ROUNDS=300 $(BIN)/pytest tests/faults -s --timeout 7200
+	HELIOGRAPH_KILL_ROUNDS=200 HELIOGRAPH_FAULT_ROUNDS=300 HELIOGRAPH_PIPELINE_KILL_ROUNDS=50 \
+		HELIOGRAPH_PIPELINE_CLUSTER=1 $(BIN)/pytest tests/faults tests/pipeline/test_kill.py \
+		tests/pipeline/test_cluster.py -s --timeout 7200
 
 # Pins are kept where they still fit; `make lock LOCK_ARGS=--upgrade` moves them all.
 COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \

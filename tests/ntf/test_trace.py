@@ -110,3 +110,17 @@ async def test_with_the_journal(small_world: NtfWorld, tmp_path: Path) -> None:
     assert {item for event in found.events if (item := event.get("notification"))} == {expected}
     assert found.events[-1]["notifications"] == [expected]
     assert "journal         " in "\n".join(describe(found, 0))
+
+
+async def test_with_the_journal_before_any_notification(
+    small_world: NtfWorld, tmp_path: Path
+) -> None:
+    phone = await small_world.registered()
+    journal = tmp_path / "journal"
+    writer = JournalWriter(journal, journal_identity(tmp_path), "ntf")
+    small_world.journal.replay(writer)
+    writer.close()
+    found = traced(small_world.url, phone.token_id)
+    assert found is not None
+    found = read_journal(found, journal, hashed_token(tmp_path, phone.token_id))
+    assert {"token_registered", "token_active"} <= {event["kind"] for event in found.events}

@@ -238,6 +238,14 @@ def test_a_broken_configuration(tmp_path: Path) -> None:
     assert (done.returncode, "prot" in done.stderr) == (1, True)
 
 
+def test_a_place_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        done = heliograph("up", "--dir", place, "--detach")
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"heliograph up: {tmp_path / 'file'}")
+
+
 def test_a_taken_port(system: System, tmp_path: Path) -> None:
     root = tmp_path / "home"
     taken = system.status.parts["ntf"].told.rsplit(":", 1)[1]

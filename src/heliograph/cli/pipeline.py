@@ -271,6 +271,8 @@ def run_report(options: argparse.Namespace) -> int:
 def run_status(options: argparse.Namespace) -> int:
     from heliograph.pipeline.status import describe, status
 
+    if not options.dir.is_dir():
+        raise StartError(f"there are no tables at {options.dir}: see --dir")
     now = time.time()
     for line in describe(status(options.dir, options.journal, now), now):
         print(line)
@@ -339,10 +341,23 @@ def _reader(options: argparse.Namespace) -> Iterator[Any]:
 def _session(options: argparse.Namespace) -> Iterator[Any]:
     from heliograph.pipeline.session import open_session
 
+    for journal in getattr(options, "journal", ()):
+        if "://" not in journal and not Path(journal).is_dir():
+            raise StartError(
+                f"there is no journal at {journal}: name the directory in which routers journal"
+            )
     settings = {"spark.driver.memory": options.memory, **dict(options.conf)}
     spark = open_session(options.master, settings=settings)
+    from heliograph.pipeline.runner import FAILURES
+
     try:
         yield spark
+    except FAILURES as exc:
+        first = next((line.strip() for line in str(exc).splitlines() if line.strip()), "")
+        raise StartError(
+            f"Spark failed: {first}\nIf a table in {options.dir} is damaged: the journals are the"
+            " truth, so move that directory away and the tables are made again"
+        ) from exc
     finally:
         spark.stop()
 

@@ -9,13 +9,14 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from heliograph.cli.actions import default_home, reporting
 from heliograph.runtime import process
 from heliograph.runtime.config import load
 from heliograph.runtime.errors import StartError
 from heliograph.system import state
-from heliograph.system.config import PREFIX, SystemConfig
+from heliograph.system.config import PREFIX, Page, SystemConfig
 from heliograph.system.layout import Layout
 from heliograph.system.logfile import tail
 from heliograph.system.parts import parts
@@ -44,7 +45,9 @@ def add(commands: Any) -> None:
     up = add_command(commands, "up", "run the whole system from one directory", run_up, _UP)
     up.epilog = _EXAMPLES
     up.add_argument("--host", help="the name or address clients use, for a new system (127.0.0.1)")
-    up.add_argument("-d", "--detach", action="store_true", help="return when all is ready")
+    up.add_argument(
+        "-d", "--detach", action="store_true", help="return when all but the pipeline is ready"
+    )
     up.add_argument("--no-pipeline", action="store_true", help="for a new system: without it")
     up.add_argument(
         "--any-port", action="store_true", help="for a new system: any free ports, not the usual"
@@ -88,14 +91,18 @@ def load_system(layout: Layout, overrides: dict[str, Any] | None = None) -> Syst
 def run_up(options: argparse.Namespace) -> int:
     from heliograph.system.install import create
 
+    os.umask(0o077)
     layout = Layout(options.dir.absolute())
     if not layout.config.exists():
-        create(
-            layout.root,
-            options.host or "127.0.0.1",
-            pipeline=not options.no_pipeline,
-            any_port=options.any_port,
-        )
+        try:
+            create(
+                layout.root,
+                options.host or "127.0.0.1",
+                pipeline=not options.no_pipeline,
+                any_port=options.any_port,
+            )
+        except OSError as exc:
+            raise StartError(f"{exc.filename or layout.root}: {exc.strerror}") from exc
         print(f"Made a system in {layout.root}", flush=True)
     elif options.host is not None:
         raise StartError(
@@ -182,7 +189,6 @@ def run_down(options: argparse.Namespace) -> int:
 
 def run_status(options: argparse.Namespace) -> int:
     layout = Layout(options.dir.absolute())
-    load_system(layout)
     pid = process.holder(layout.root)
     found = state.read(layout.state)
     if pid is None or found is None or found.pid != pid:
@@ -198,15 +204,33 @@ def describe(layout: Layout, found: SystemStatus, now: float) -> list[str]:
     lines = []
     for name, part in found.parts.items():
         for_how_long = _duration(now - part.since)
-        details = part.told.split(" control ")[0]
+        details = part.told.split(" ca ")[0]
         if part.state is not PartState.RUNNING:
             details = part.ended
         restarts = f"  started again {part.restarts} times" if part.restarts else ""
         lines.append(f"{name:<9} {part.state.value:<8} {for_how_long:>6}  {details}{restarts}")
     page = found.parts.get("page")
     if page is not None and page.told:
-        lines.append(f"\nOpen {page.told} to watch it. Logs: heliograph logs --dir {layout.root}")
-    return lines
+        asked = "" if Page(host=urlsplit(page.told).hostname or "").is_loopback else "?token=TOKEN"
+        lines.append(f"\nOpen {page.told}{asked} to watch it.")
+        if asked:
+            lines.append(f"TOKEN is in {layout.token}.")
+        lines.append(f"Logs: heliograph logs --dir {layout.root}")
+    return [*lines, *_phone_lines(found)]
+
+
+def _phone_lines(found: SystemStatus) -> list[str]:
+    """How to try it with a phone in this terminal, if the simulators are there for it."""
+    told = {name: part.told for name, part in found.parts.items()}
+    if " control " not in told.get("apns", ""):
+        return []
+    control = told["apns"].split(" control ")[1].split(" ")[0]
+    routers = f"--smp {told['smp']} --ntf {told['ntf']}"
+    return [
+        "A phone to try it with:",
+        f"  heliograph device init --dir alice --name Alice {routers}",
+        f"  heliograph device register --dir alice --apns {control}",
+    ]
 
 
 def _duration(seconds: float) -> str:

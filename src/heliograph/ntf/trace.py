@@ -98,11 +98,12 @@ def trace(tx: Transaction, token_id: bytes) -> Trace | None:
 def read_journal(found: Trace, journal: Path, token: str) -> Trace:
     """With what the journal says of the token and its last notifications. It reads all of it."""
     # Only here: Arrow takes a while to be imported.
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     from heliograph.journal.reader import read_events
 
-    notifications = [item.notification for item in found.notified]
+    notifications = pa.array([item.notification for item in found.notified], pa.string())
     where = (pc.field("token") == token) | pc.field("notification").isin(notifications)
     events = [
         {

@@ -6,7 +6,7 @@ smp/  ntf/     the routers: keys, configuration, store
 sim/           simulated push providers
 page/          the lock of the status page
 journal/       events of the routers, for the pipeline
-tables/        what the pipeline made of them
+pipeline/      what the pipeline made of them
 logs/          one file a part
 state.json     what runs, for `heliograph status`
 """
@@ -51,7 +51,7 @@ class Layout:
 
     @property
     def tables(self) -> Path:
-        return self.root / "tables"
+        return self.root / "pipeline"
 
     @property
     def logs(self) -> Path:

@@ -22,12 +22,12 @@ class LogFile:
         self._file.close()
 
 
-def tail(path: Path, lines: int) -> list[str]:
-    """The last lines of a log; none if there is no log."""
+def tail(path: Path, lines: int, begin: int = 0) -> list[str]:
+    """The last lines of a log, after a place in it; none if there is no log."""
     try:
         with path.open("rb") as file:
             file.seek(0, 2)
-            file.seek(max(0, file.tell() - 200 * lines - 4096))
+            file.seek(max(begin, file.tell() - 200 * lines - 4096))
             text = file.read().decode(errors="replace")
     except FileNotFoundError:
         return []

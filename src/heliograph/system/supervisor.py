@@ -41,6 +41,8 @@ class Supervisor:
         self._processes: dict[str, Process] = {}
         self._ready = {part.name: asyncio.Event() for part in self._parts}
         self._tasks: list[asyncio.Task[None]] = []
+        self._begins: dict[str, int] = {}
+        """Where the log of each part's last run begins."""
         self._is_stopping = False
         statuses = {part.name: PartStatus() for part in self._parts}
         self.status = SystemStatus(os.getpid(), time.time(), parts=statuses)
@@ -132,6 +134,7 @@ class Supervisor:
         if self._is_stopping:
             _signal(process, signal.SIGTERM)
         log = LogFile(self._layout.log(part.name))
+        self._begins[part.name] = log.path.stat().st_size
         try:
             await asyncio.gather(
                 self._read_output(part, process, status), _copy(process.stderr, log)
@@ -155,7 +158,7 @@ class Supervisor:
     def _last_words(self, part: Part, code: int) -> str:
         log = self._layout.log(part.name)
         lines = [f"{part.name} did not start ({_ending(code)}):"]
-        lines += [f"  {line}" for line in tail(log, LAST_WORDS)]
+        lines += [f"  {line}" for line in tail(log, LAST_WORDS, self._begins[part.name])]
         return "\n".join([*lines, f"see {log}"])
 
     def _note(self) -> None:

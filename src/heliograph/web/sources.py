@@ -56,7 +56,7 @@ class SystemSources:
                 "state": part.state.value,
                 "since": part.since,
                 "restarts": part.restarts,
-                "told": part.told,
+                "told": part.told.split(" control ")[0],
                 "ended": part.ended,
             }
             for name, part in found.parts.items()
