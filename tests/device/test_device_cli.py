@@ -9,6 +9,8 @@ from heliograph.cli.device_screen import draw, plain
 from heliograph.cli.main import main
 from heliograph.device.content import Category, Content, build
 from heliograph.device.states import PreviewMode
+from heliograph.device.store import DeviceStore
+from heliograph.sim.phone import Phone
 from tests.device.support import message
 
 SMP = "smp://LcJUMfVhwD8yxjAiSaDzzGF3-kLG4Uh0Fl_ZIjrRwjI=@smp.example.com"
@@ -81,6 +83,7 @@ def test_preview(phone: Path, capsys: Capture) -> None:
         ("send", ["Nobody", "hi"], "there is no contact 'Nobody'"),
         ("connect", ["https://example.com"], "not an invitation"),
         ("register", ["--apns", "127.0.0.1:80"], "heliograph sim apns"),
+        ("register", ["--apns", "https://127.0.0.1:9"], "not the address that routers push to"),
         ("register", ["--webpush", "127.0.0.1:http"], "HOST:PORT"),
         ("register", ["--token", "apns_prod xyz"], "hex digits"),
         ("mode", [], "give a mode"),
@@ -111,6 +114,47 @@ def test_what_cannot_be_made(
     assert not (tmp_path / "new" / "agent.db").exists()
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_a_phone_that_cannot_be_encrypted_is_not_made(
+    tmp_path: Path, capsys: Capture, there: bool
+) -> None:
+    """One without encryption would be in its place."""
+    directory, secret = tmp_path / "new", tmp_path / "secret"
+    secret.write_text("\n")
+    if there:
+        directory.mkdir()
+        (directory / "notes.txt").write_text("mine")
+    arguments = ("--name", "A", "--passphrase-file", str(secret), *ROUTERS)
+    assert "the passphrase is empty" in fails(capsys, "init", directory, *arguments)
+    left = [file.name for file in directory.iterdir()] if directory.exists() else None
+    assert left == (["notes.txt"] if there else None)
+    assert "heliograph device init" in fails(capsys, "status", directory)
+    secret.write_text("correct horse\n")
+    assert main(["device", "init", "--dir", str(directory), *arguments]) == 0
+    assert "its keys are encrypted" in capsys.readouterr().out
+
+
+def test_a_phone_that_cannot_be_made_to_the_end_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    async def fail(self: DeviceStore, name: str, value: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(DeviceStore, "set", fail)
+    assert "No space left" in fails(capsys, "init", tmp_path / "new", "--name", "A", *ROUTERS)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_time_out_says_what_to_look_at(
+    phone: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    async def late(*arguments: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(Phone, "status", late)
+    assert "see that the routers and the provider run" in fails(capsys, "status", phone)
+
+
 def test_without_a_phone(tmp_path: Path, capsys: Capture) -> None:
     for command in ("status", "watch", "connect"):
         assert "heliograph device init" in fails(capsys, command, tmp_path / "none")
@@ -120,7 +164,12 @@ def test_help_teaches(capsys: Capture) -> None:
     with pytest.raises(SystemExit):
         main(["device", "--help"])
     out = capsys.readouterr().out
-    for words in ("device token of Apple", "heliograph sim apns", "connect --dir bob LINK"):
+    for words in (
+        "device token of Apple",
+        "heliograph sim apns",
+        "connect --dir bob LINK",
+        "--journal PLACE",
+    ):
         assert words in out
 
 

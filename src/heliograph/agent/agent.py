@@ -73,6 +73,10 @@ class Agent:
         """What is not done yet goes on when it is opened again."""
         await self._engine.close()
 
+    async def has_work(self) -> bool:
+        """Whether something that is stored could be done now, if its router answers."""
+        return await self._engine.has_work()
+
     async def __aenter__(self) -> "Agent":
         return self
 

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from heliograph.agent import messages, queues, servers
+from heliograph.agent import messages, pending, queues, servers
 from heliograph.agent.clients import Clients, ClientSettings
 from heliograph.agent.connections import Connections, Created
 from heliograph.agent.deleting import Deleter
@@ -122,6 +123,10 @@ class Engine:
         await self._receiver.close()
         await self.clients.close()
         await self.store.close()
+
+    async def has_work(self) -> bool:
+        await self.notifications.settled()
+        return await pending.has_work(self.store, self._settings.ntf, time.time())
 
     async def queue_added(self, created: Created) -> None:
         self.subscriptions.created(created.queue, created.client)

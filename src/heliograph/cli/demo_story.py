@@ -136,8 +136,10 @@ class Story:
         print("     0 unaccounted for", flush=True)
         report = self._directory / "report"
         tables = str(self._layout.tables)
-        await heliograph("pipeline", "report", "--dir", tables, "--out", report, patience=120)
-        print(f"   Report: {report / 'index.html'}", flush=True)
+        told = await heliograph(
+            "pipeline", "report", "--dir", tables, "--out", report, patience=120
+        )
+        print(f"   Report: {told.splitlines()[-1]}", flush=True)
 
     async def _fates(self) -> dict[str, int]:
         """As counted after all that the journals have was taken."""

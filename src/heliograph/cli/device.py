@@ -24,6 +24,8 @@ A phone of your own, and what it would show:
   heliograph device connect --dir bob LINK --name Alice                 (on the other phone)
   heliograph device send --dir bob Alice "Meet at noon."
   heliograph device watch --dir alice
+  heliograph device watch --dir alice --journal PLACE     (also records what was shown, as hashes:
+                                                           the pipeline's ledger counts it as shown)
 
 A terminal cannot have a device token of Apple or Google: those belong to apps on real devices. It
 gets its pushes from `heliograph sim apns`, or, with --webpush, at an endpoint of its own, which
@@ -108,10 +110,11 @@ async def _guarded(name: str, command: Command, options: argparse.Namespace) -> 
         return _fail(name, str(exc))
     except BrokenPipeError:
         raise  # whoever reads what we print has gone
-    except OSError as exc:
-        return _fail(name, f"{exc.filename or ''} {exc.strerror or exc}".strip())
-    except TimeoutError:
+    except TimeoutError:  # an OSError too, with nothing to say
         return _fail(name, "it took too long: see that the routers and the provider run")
+    except OSError as exc:
+        said = f"{exc.filename or ''} {exc.strerror or exc}".strip()
+        return _fail(name, said or type(exc).__name__)
 
 
 async def _passphrase(options: argparse.Namespace) -> str | None:
@@ -169,12 +172,14 @@ async def _register(passphrase: Any, options: argparse.Namespace) -> int:
             print("pass that push to `heliograph device verify --push`.")
             return 0
         if options.apns is not None:
+            await phone_sources.check_apns(options.apns)
             await phone_sources.save_apns(phone, options.apns)
         else:
             await phone_sources.save_web_push(phone, options.webpush)
         source = await phone_sources.load(phone)
         async with opened(source):
             status = await app.register_and_verify(source, mode, options.timeout)
+        await _settle(app)
     print(f"The token is {status.value}; notifications are {mode.value}.")
     return 0 if status is TokenStatus.ACTIVE else 1
 
@@ -196,6 +201,8 @@ async def _verify(passphrase: Any, options: argparse.Namespace) -> int:
             source = await phone_sources.load(phone)
             async with opened(source):
                 status = await app.verify_from(source, options.timeout)
+        if status is TokenStatus.ACTIVE:
+            await _settle(app)
     if status is None:
         raise PhoneError("the code is for another registration: wait for the next push")
     print(f"The token is {status.value}.")
@@ -254,10 +261,68 @@ async def _mode(passphrase: Any, options: argparse.Namespace) -> int:
             print(f"Notifications show: {options.preview}.")
         if options.mode is not None:
             async with phone.app() as app:
-                status = await app.set_mode(NotificationsMode(options.mode))
-            token = "deleted" if status is None else status.value
-            print(f"Notifications are {options.mode}; the token is {token}.")
+                return await _change_mode(phone, app, NotificationsMode(options.mode))
     return 0
+
+
+async def _change_mode(phone: Any, app: Any, mode: Any) -> int:
+    from heliograph.agent.errors import RouterError
+    from heliograph.wire.tokens import TokenStatus
+
+    try:
+        status = await app.set_mode(mode)
+    except RouterError as exc:
+        if not exc.temporary:
+            raise
+        print(f"Notifications will be {mode.value}: it changes when the router can be reached, and")
+        print(f"`heliograph device watch` sees to it. ({plain(str(exc))})")
+        return 0
+    hint = None
+    if status is not None and status is not TokenStatus.ACTIVE:
+        status, hint = await _verified(phone, app, status)
+    if hint is None:
+        await _settle(app)
+    token = "deleted" if status is None else status.value
+    print(f"Notifications are {mode.value}; the token is {token}.")
+    if hint is not None:
+        print(hint)
+    return 0 if hint is None else 1
+
+
+async def _verified(phone: Any, app: Any, status: Any) -> tuple[Any, str | None]:
+    """The token's status, and what is to be done if it is not active."""
+    from heliograph.sim import phone_sources
+    from heliograph.sim.phone import PhoneError
+    from heliograph.sim.phone_push import opened
+    from heliograph.wire.tokens import TokenStatus
+
+    try:
+        source = await phone_sources.load(phone)
+    except PhoneError:
+        return status, (
+            "Its code comes to the device that has it: pass that push to"
+            " `heliograph device verify --push`."
+        )
+    again = (
+        "Its code has not come: see that the provider runs, and leave `heliograph device watch`"
+        " running, or run `heliograph device register` again to be sent another."
+    )
+    try:
+        async with opened(source):
+            return await app.verify_from(source), None
+    except TimeoutError:
+        return status, again
+    except OSError:  # a `watch` has the phone's endpoint, and verifies
+        return (TokenStatus.ACTIVE, None) if await app.until_active() else (status, again)
+
+
+async def _settle(app: Any) -> None:
+    if not await app.settle():
+        print(
+            "Something is left to do when routers can be reached: `heliograph device watch` sees"
+            " to it.",
+            file=sys.stderr,
+        )
 
 
 async def _watch(passphrase: Any, options: argparse.Namespace) -> int:

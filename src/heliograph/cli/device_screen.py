@@ -74,9 +74,16 @@ def describe(status: Any) -> Iterator[tuple[str, Any]]:
     yield "app", status.app.value
     yield "badge", status.badge
     yield "subscribed", status.subscribed
-    yield "contacts", [f"{plain(row.contact.name)} ({row.stage.value})" for row in status.contacts]
+    yield (
+        "contacts",
+        [f"{plain(row.contact.name)} ({_stage(row, status)})" for row in status.contacts],
+    )
     yield "smp", list(status.smp)
     yield "ntf", status.ntf
+
+
+def _stage(row: Any, status: Any) -> str:
+    return "refused" if row.conn_id in status.refused else str(row.stage.value)
 
 
 def _is_control(char: str) -> bool:

@@ -10,12 +10,15 @@ Its directory is its memory: settings and chats in `device.db`, the agent's stor
 
 import contextlib
 import secrets
+import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from heliograph.agent import ntf_records
+from heliograph.agent import ntf_records, pending
 from heliograph.agent.agent import Agent, AgentSettings
+from heliograph.agent.store import FILE as AGENT_FILE
+from heliograph.agent.store import Store
 from heliograph.db.dialects import Transaction
 from heliograph.device import chats
 from heliograph.device.app_service import AppService
@@ -27,11 +30,11 @@ from heliograph.device.ports import Platform
 from heliograph.device.states import AppState, CoreState, NotificationsMode, PreviewMode
 from heliograph.device.store import FILE, DeviceStore
 from heliograph.journal.events import NO_JOURNAL, Journal
-from heliograph.sim.phone_app import NTF, SMP, AppSession, PhoneError
+from heliograph.sim.phone_app import NTF, SMP, AppSession, PhoneError, SendRefused
 from heliograph.sim.phone_core import AgentCore, SharedSettings
 from heliograph.wire.tokens import DeviceToken, TokenStatus
 
-__all__ = ["SOURCE", "AppSession", "Phone", "PhoneError", "PhoneStatus"]
+__all__ = ["SOURCE", "AppSession", "Phone", "PhoneError", "PhoneStatus", "SendRefused"]
 
 TOKEN_SIZE = 32
 TOKEN, SOURCE = "token", "source"
@@ -55,6 +58,8 @@ class PhoneStatus:
     device: DeviceToken | None = field(default=None, repr=False)
     token_id: bytes | None = field(default=None, repr=False)
     """What the notification router calls the token."""
+    refused: frozenset[str] = frozenset()
+    """Connections whose router lets us send no more."""
 
 
 class Phone:
@@ -90,15 +95,22 @@ class Phone:
         if (directory / FILE).exists():
             raise PhoneError(f"{directory} has a phone already: choose another directory")
         encode_body(Hello(name))  # raises if nobody could read it
-        _make(directory)
-        store = await DeviceStore.open(directory)
-        phone = cls(directory, store, passphrase, settings, journal)
-        await store.write(lambda tx: chats.add_user(tx, name))
-        await store.set(SMP, "\n".join(smp))
-        await store.set(NTF, ntf)
-        await store.set(TOKEN, secrets.token_hex(TOKEN_SIZE))
-        async with phone.app():
-            return phone
+        before = _make(directory)
+        try:
+            await _make_agent(directory, passphrase, settings or AgentSettings())
+            store = await DeviceStore.open(directory)
+            try:
+                await store.write(lambda tx: chats.add_user(tx, name))
+                await store.set(SMP, "\n".join(smp))
+                await store.set(NTF, ntf)
+                await store.set(TOKEN, secrets.token_hex(TOKEN_SIZE))
+            except BaseException:
+                await store.close()
+                raise
+        except BaseException:
+            _unmake(directory, before)
+            raise
+        return cls(directory, store, passphrase, settings, journal)
 
     @classmethod
     async def open(
@@ -157,10 +169,23 @@ class Phone:
         """A process of the app."""
         return AppService(self.core(workers=True), self.shared, screen, state=state)
 
+    async def catch_up(self) -> bool:
+        """Do what was left to do, as far as routers answer; whether nothing is left."""
+        settings = self._settings
+        store = await Store.open(self.directory, self._passphrase, cost=settings.cost)
+        try:
+            if not await pending.has_work(store, settings.ntf, time.time()):
+                return True
+        finally:
+            await store.close()
+        async with self.app() as app:
+            return await app.settle()
+
     async def status(self) -> PhoneStatus:
         async with self.app() as app:
             info = await app.agent.token_info()
             subscriptions = await app.agent.notifications.subscriptions()
+            refused = await app.refused()
 
         def read(tx: Transaction) -> tuple[list[User], list[ContactRow]]:
             return chats.users(tx), chats.contacts(tx)
@@ -182,8 +207,27 @@ class Phone:
             await self.store.get(NTF) or "",
             None if info is None else info.device,
             None if info is None else info.token_id,
+            refused,
         )
 
 
-def _make(directory: Path) -> None:
+def _make(directory: Path) -> frozenset[Path] | None:
+    """What is in it; None if it is new."""
+    before = frozenset(directory.iterdir()) if directory.is_dir() else None
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return before
+
+
+async def _make_agent(directory: Path, passphrase: str | None, settings: AgentSettings) -> None:
+    """Its store, with the passphrase from the start."""
+    agent = await Agent.open(directory, passphrase=passphrase, settings=settings)
+    await agent.close()
+
+
+def _unmake(directory: Path, before: frozenset[Path] | None) -> None:
+    """Half a phone would be taken for one: only what was there before is left."""
+    for file in directory.iterdir():
+        if file not in (before or ()) and file.name.startswith((FILE, AGENT_FILE)):
+            file.unlink()
+    if before is None:
+        directory.rmdir()

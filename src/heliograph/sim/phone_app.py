@@ -17,17 +17,33 @@ from heliograph.device.states import NotificationsMode
 from heliograph.device.store import DeviceStore
 from heliograph.sim.phone_core import SharedSettings
 from heliograph.sim.phone_push import PushSource
+from heliograph.wire.errors import ErrorCode
 from heliograph.wire.push import VerificationPush
 from heliograph.wire.tokens import DeviceToken, TokenStatus
 
 PATIENCE = 30.0
+SETTLING = 20.0
 POLL = 0.05
 SMP, NTF = "smp", "ntf"
 """Settings: the addresses of routers."""
+AUTH = ErrorCode.AUTH.value
 
 
 class PhoneError(Exception):
     """Something that a phone was asked to do, and cannot; it says what to do instead."""
+
+
+class SendRefused(PhoneError):
+    """A router will never take a message for this contact."""
+
+    def __init__(self, error: str) -> None:
+        why = f"the router answered {error}"
+        if error == AUTH:
+            why = (
+                "this link was used already, or the contact deleted the chat; ask for a new link,"
+                " and join it with `heliograph device connect`"
+            )
+        super().__init__(f"refused: {why}")
 
 
 class AppSession:
@@ -71,9 +87,31 @@ class AppSession:
             return None
 
     async def set_mode(self, mode: NotificationsMode) -> TokenStatus | None:
-        status = await self.agent.set_mode(_mode(mode))
+        """Raises `RouterError`; if that is temporary, it changes when the router can be reached."""
+        before = await self._shared.mode()
         await self._shared.set_mode(mode)
-        return status
+        try:
+            return await self.agent.set_mode(_mode(mode))
+        except Prohibited:
+            await self._shared.set_mode(before)
+            raise
+
+    async def until_active(self, patience: float = PATIENCE) -> bool:
+        """Until the token is, whichever process verifies it."""
+
+        async def is_so() -> bool:
+            info = await self.agent.token_info()
+            return info is not None and info.status is TokenStatus.ACTIVE
+
+        return await _until(is_so, patience)
+
+    async def settle(self, patience: float = SETTLING) -> bool:
+        """Until nothing is left to do: subscriptions are made, kept messages have left."""
+
+        async def is_so() -> bool:
+            return not await self.agent.has_work()
+
+        return await _until(is_so, patience)
 
     # Contacts.
 
@@ -91,14 +129,14 @@ class AppSession:
     async def accept(
         self, link: str, name: str | None = None, *, smp: str | None = None
     ) -> Contact:
-        """Join a link, and say who we are."""
+        """Join a link, and say who we are. Raises `SendRefused` if it was used already."""
         address = smp or (await self._routers())[0]
         conn_id = await self.agent.join_connection(Invitation.parse(link), address)
         contact = await self._add_contact(conn_id, name, Stage.JOINED)
         own = (await self._store.read(chats.users))[0].name
-        await self.agent.send(conn_id, encode_body(Hello(own)))
+        number = await self.agent.send(conn_id, encode_body(Hello(own)))
         await self.until_subscribed(conn_id)
-        await self.until_sent(conn_id)
+        await self._sent(conn_id, number)
         return contact
 
     async def accept_request(self, name: str) -> Contact:
@@ -110,19 +148,22 @@ class AppSession:
         ):
             raise PhoneError(f"{name!r} does not wait to be accepted")
         own = (await self._store.read(chats.users))[0].name
-        await self.agent.send(row.conn_id, encode_body(Hello(own, answer=True)))
-        await self.until_sent(row.conn_id)
+        number = await self.agent.send(row.conn_id, encode_body(Hello(own, answer=True)))
+        await self._sent(row.conn_id, number)
         return row.contact
 
     async def send(self, contact: str, body: Body, *, notification: bool = True) -> bool:
-        """Whether a router took it; if not, it leaves as soon as it can."""
+        """Whether a router took it; if not, it leaves as soon as it can. Raises `SendRefused`."""
         row = await self.find(contact)
-        await self.agent.send(row.conn_id, encode_body(body), notification=notification)
-        return await self.until_sent(row.conn_id)
+        number = await self.agent.send(row.conn_id, encode_body(body), notification=notification)
+        return await self._sent(row.conn_id, number)
 
     async def find(self, name: str) -> ContactRow:
         rows = await self._store.read(chats.contacts)
         found = [row for row in rows if row.contact.name == name]
+        if len(found) > 1:
+            refused = await self.refused()
+            found = [row for row in found if row.conn_id not in refused] or found[-1:]
         if len(found) == 1:
             return found[0]
         known = ", ".join(sorted(row.contact.name for row in rows)) or "none"
@@ -156,6 +197,20 @@ class AppSession:
 
         await _until(is_so, patience)
         return (await self.agent.connection(conn_id)).to_send == 0
+
+    async def refused(self) -> frozenset[str]:
+        """Connections whose router lets us send no more."""
+        infos = [await self.agent.connection(item) for item in await self.agent.connections()]
+        return frozenset(
+            info.conn_id for info in infos if any(error == AUTH for _, error in info.failed)
+        )
+
+    async def _sent(self, conn_id: str, number: int) -> bool:
+        is_sent = await self.until_sent(conn_id)
+        failed = dict((await self.agent.connection(conn_id)).failed)
+        if number in failed:
+            raise SendRefused(failed[number])
+        return is_sent
 
     async def _invited(self, conn_id: str) -> bool:
         row = await self._store.read(lambda tx: chats.find_contact(tx, conn_id))

@@ -4,15 +4,38 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
+
 from heliograph.journal.identity import journal_identity
 from heliograph.journal.writer import JournalWriter
 from heliograph.sim.phone import SOURCE, Phone, PhoneError
 from heliograph.sim.phone_push import ApnsSource, PushSource, WebPushSource
 
+CHECK = 10.0
+NEEDED = (
+    "--apns is the control URL that `heliograph sim apns` prints after the word control, http://...,"
+    " not the address that routers push to"
+)
+
+
+async def check_apns(control_url: str) -> None:
+    """Raises `PhoneError` if it is no control endpoint, or cannot be reached."""
+    if not control_url.startswith(("http://", "https://")):
+        raise PhoneError(NEEDED)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(CHECK)) as session,
+            session.get(f"{control_url.rstrip('/')}/stats") as answer,
+        ):
+            answer.raise_for_status()
+            await answer.json()
+    except (aiohttp.ClientError, TimeoutError, ValueError):
+        raise PhoneError(f"{control_url} does not answer as a control endpoint: {NEEDED}") from None
+
 
 async def save_apns(phone: Phone, control_url: str) -> None:
     if not control_url.startswith(("http://", "https://")):
-        raise PhoneError("--apns is the control URL that `heliograph sim apns` prints: http://...")
+        raise PhoneError(NEEDED)
     await phone.store.set(SOURCE, f"apns {control_url}")
 
 

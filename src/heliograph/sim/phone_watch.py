@@ -10,6 +10,7 @@ from heliograph.device.app_service import AppService
 from heliograph.device.background import REFRESH_LIMIT
 from heliograph.device.content import Category, Content
 from heliograph.device.manager import Presentation
+from heliograph.device.states import AppState
 from heliograph.sim.phone import Phone
 from heliograph.sim.phone_push import Delivered, PushSource
 from heliograph.wire.push import CheckMessagesPush, MessagePush, VerificationPush
@@ -17,6 +18,8 @@ from heliograph.wire.push import CheckMessagesPush, MessagePush, VerificationPus
 logger = logging.getLogger(__name__)
 
 RETRY, LAST_RETRY = 0.5, 30.0
+CATCH_UP, LAST_CATCH_UP = 10.0, 120.0
+"""Seconds from one look at what the app left to do to the next; more while routers are down."""
 
 
 class Screen:
@@ -61,10 +64,14 @@ class Watch:
     """A phone in somebody's pocket: pushes arrive, and what they say is shown.
 
     Message pushes go to the extension, as many at once as arrive; silent ones to the app. A push
-    counts as seen once it is shown, so that nothing is missed if the process is killed.
+    counts as seen once it is shown, so that nothing is missed if the process is killed. What the
+    app left to do while it is suspended, messages to send say, is done from time to time.
     """
 
-    def __init__(self, phone: Phone, screen: Screen, app: AppService) -> None:
+    def __init__(
+        self, phone: Phone, screen: Screen, app: AppService, catch_up: float = CATCH_UP
+    ) -> None:
+        self._catch_up_after = catch_up
         self._phone = phone
         self._screen = screen
         self._app = app
@@ -76,6 +83,7 @@ class Watch:
         """Until it is cancelled."""
         try:
             self._spawn(self._refresh_when_due())
+            self._spawn(self._catch_up())
             async for delivered in source.pushes():
                 is_new = delivered.digest not in self._under_way
                 if is_new and not await self._phone.store.has_seen_push(delivered.digest):
@@ -120,7 +128,8 @@ class Watch:
                     self._screen.show(content, Presentation.BANNER)
             case VerificationPush() as verification:
                 async with self._phone.app() as app:
-                    await app.verify(verification)
+                    if await app.verify(verification) is not None:
+                        await app.settle()
             case CheckMessagesPush():
                 await self._wake()
         await self._phone.store.see_push(delivered.digest, int(time.time()))
@@ -132,6 +141,20 @@ class Watch:
         if not done:
             await self._app.expire()
         await waking
+
+    async def _catch_up(self) -> None:
+        """An app that runs does it by itself, and one that was stopped does nothing."""
+        delay = self._catch_up_after
+        while True:
+            is_done = True
+            if await self._phone.shared.app_state() is AppState.SUSPENDED:
+                try:
+                    is_done = await self._phone.catch_up()
+                except Exception as exc:
+                    logger.warning("what is left to do has to wait: %s", type(exc).__name__)
+                    is_done = False
+            delay = self._catch_up_after if is_done else min(delay * 2, LAST_CATCH_UP)
+            await asyncio.sleep(delay)
 
     async def _refresh_when_due(self) -> None:
         """What the platform's scheduler does."""

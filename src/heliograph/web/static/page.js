@@ -69,7 +69,7 @@ function shape(name, attributes, text) {
 
 function plot(box, lines, label) {
   const points = lines.flat();
-  if (points.length < 2) {
+  if (points.length === 0) {
     box.replaceChildren(element("p", "Nothing to draw yet", "none"));
     return;
   }
@@ -84,7 +84,9 @@ function plot(box, lines, label) {
   svg.append(shape("text", { x: 0, y: 12 }, number(most)), shape("text", { x: 0, y: height - bottom }, "0"));
   lines.forEach((line, index) => {
     const path = line.map(([at, value], place) => `${place ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("");
-    svg.append(shape("path", { d: path, ...(index ? { class: "second" } : {}) }));
+    const kind = index ? { class: "second" } : {};
+    svg.append(shape("path", { d: path, ...kind }));
+    if (line.length === 1) svg.append(shape("circle", { cx: x(line[0][0]), cy: y(line[0][1]), r: 4, ...kind }));
   });
   box.replaceChildren(svg);
 }

@@ -1,0 +1,301 @@
+"""Simulated phones over real routers: what is left to do when a command ends, or a router is down."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from heliograph.agent import messages, ntf_records, queues
+from heliograph.agent.errors import Prohibited, RouterError
+from heliograph.agent.store import Store
+from heliograph.cli import device
+from heliograph.cli.device_screen import describe
+from heliograph.device.body import Text
+from heliograph.device.states import NotificationsMode as Mode
+from heliograph.sim import phone_sources
+from heliograph.sim.phone import Phone, PhoneError, SendRefused
+from heliograph.sim.phone_push import ApnsSource
+from heliograph.sim.phone_watch import Screen, Watch
+from heliograph.wire.tokens import TokenStatus
+from tests.agent.fast import settings
+from tests.agent.ntf_settings import SETTINGS
+from tests.agent.ntf_support import PATIENCE, AgentWorld, agent_world
+from tests.agent.support import Router
+from tests.ntf.support import eventually
+
+SOON = 0.1
+
+
+class Street:
+    """Routers, and phones that know them."""
+
+    def __init__(self, world: AgentWorld, smp: Router) -> None:
+        self.world = world
+        self.smp = smp
+        self.phones: list[Phone] = []
+
+    @property
+    def control_url(self) -> str:
+        return self.world.ntf.apns.simulator.control_url
+
+    async def phone(self, name: str) -> Phone:
+        phone = await Phone.create(
+            self.world.directory / name,
+            name,
+            [str(self.smp.address)],
+            str(self.world.ntf.address),
+            settings=settings(ntf=SETTINGS),
+        )
+        self.phones.append(phone)
+        await phone_sources.save_apns(phone, self.control_url)
+        return phone
+
+    async def registered(self, name: str) -> Phone:
+        phone = await self.phone(name)
+        async with self.pushes(phone) as source, phone.app() as app:
+            assert await app.register_and_verify(source, Mode.INSTANT) is TokenStatus.ACTIVE
+        return phone
+
+    @contextlib.asynccontextmanager
+    async def pushes(self, phone: Phone) -> AsyncIterator[ApnsSource]:
+        source = ApnsSource(self.control_url, await phone.token())
+        try:
+            yield source
+        finally:
+            await source.close()
+
+    @contextlib.asynccontextmanager
+    async def watched(self, phone: Phone) -> AsyncIterator[Screen]:
+        """In a pocket, the app suspended."""
+        screen = Screen()
+        app = phone.foreground(screen)
+        await app.launch()
+        async with self.pushes(phone) as source:
+            task = asyncio.create_task(Watch(phone, screen, app, SOON).run(source))
+            try:
+                yield screen
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                await app.close()
+
+
+@pytest.fixture
+async def street(tmp_path: Path) -> AsyncIterator[Street]:
+    async with agent_world(tmp_path) as world:
+        street = Street(world, await world.smp())
+        try:
+            yield street
+        finally:
+            for phone in street.phones:
+                await phone.close()
+
+
+async def connected(alice: Phone, bob: Phone) -> None:
+    async with alice.app() as app:
+        link = await app.invite("bob")
+    async with bob.app() as app:
+        await app.accept(link, "alice")
+
+
+async def modes(phone: Phone) -> tuple[Mode, ntf_records.NotificationsMode | None]:
+    """As the phone's store has it, and the agent's; looked at without waking anything."""
+    core = phone.core()
+    await core.open()
+    try:
+        info = await core.agent.token_info()
+        return await phone.shared.mode(), None if info is None else info.mode
+    finally:
+        await core.close()
+
+
+async def until_subscribed(phone: Phone, count: int) -> None:
+    """As the store has it, whoever did it."""
+    core = phone.core()
+    await core.open()
+    created = ntf_records.Stage.CREATED
+
+    async def is_so() -> bool:
+        found = await core.agent.notifications.subscriptions()
+        return [item.stage for item in found] == [created] * count
+
+    try:
+        await eventually(is_so, PATIENCE)
+    finally:
+        await core.close()
+
+
+# Modes.
+
+
+async def test_a_mode_is_recorded_while_the_router_is_down(
+    street: Street, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alice, bob = await street.registered("alice"), await street.phone("bob")
+    await connected(alice, bob)
+    await street.world.stop_ntf()
+    try:
+        async with alice.app() as app:
+            with pytest.raises(RouterError) as caught:
+                await app.set_mode(Mode.PERIODIC)
+        assert caught.value.temporary
+        assert await modes(alice) == (Mode.PERIODIC, ntf_records.NotificationsMode.PERIODIC)
+        async with alice.app() as app:
+            assert await device._change_mode(alice, app, Mode.PERIODIC) == 0
+        assert "it changes when the router can be reached" in capsys.readouterr().out
+    finally:
+        await street.world.start_ntf()
+    async with street.watched(alice):
+        await until_subscribed(alice, 0)
+
+        async def is_periodic() -> bool:
+            rows = await street.world.ntf.read(
+                lambda tx: tx.query("SELECT cron_minutes FROM tokens")
+            )
+            return [tuple(row) for row in rows] == [(20,)]
+
+        await eventually(is_periodic, PATIENCE)
+
+
+async def test_a_mode_that_cannot_be_is_not_recorded(street: Street) -> None:
+    alice = await street.phone("alice")
+    async with alice.app() as app:
+        with pytest.raises(Prohibited):
+            await app.set_mode(Mode.INSTANT)
+    assert await modes(alice) == (Mode.OFF, None)
+
+
+async def test_a_watch_subscribes_again_after_off(street: Street) -> None:
+    alice, bob = await street.registered("alice"), await street.phone("bob")
+    await connected(alice, bob)
+    async with alice.app() as app:
+        assert await app.set_mode(Mode.OFF) is None
+        assert await app.settle()
+        assert await app.agent.notifications.subscriptions() == []
+    async with street.watched(alice) as screen:
+        async with alice.app() as app:
+            assert await app.set_mode(Mode.INSTANT) is TokenStatus.REGISTERED
+        await until_subscribed(alice, 1)
+        async with bob.app() as app:
+            assert await app.send("alice", Text("again"))
+
+        async def is_shown() -> bool:
+            return any(content.body == "again" for content in screen.shown)
+
+        await eventually(is_shown, PATIENCE)
+
+
+async def test_the_mode_command_verifies_and_subscribes(
+    street: Street, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alice, bob = await street.registered("alice"), await street.phone("bob")
+    await connected(alice, bob)
+    for mode, token, subscribed in (("off", "deleted", 0), ("instant", "ACTIVE", 1)):
+        async with alice.app() as app:
+            assert await device._change_mode(alice, app, Mode(mode)) == 0
+        out = capsys.readouterr().out
+        assert out == f"Notifications are {mode}; the token is {token}.\n"
+        assert (await alice.status()).subscribed == subscribed
+
+
+async def test_the_mode_command_says_what_is_next(
+    street: Street, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Pushes of a token that a real device has are not seen here."""
+    alice = await street.registered("alice")
+    async with alice.app() as app:
+        await app.set_mode(Mode.OFF)
+    await phone_sources.save_none(alice)
+    async with alice.app() as app:
+        assert await device._change_mode(alice, app, Mode.INSTANT) == 1
+    assert "heliograph device verify --push" in capsys.readouterr().out
+
+
+# What is left to do.
+
+
+async def test_kept_messages_leave_while_a_phone_is_watched(street: Street) -> None:
+    alice, bob = await street.registered("alice"), await street.phone("bob")
+    await connected(alice, bob)
+    await street.smp.stop()
+    async with bob.app() as app:
+        row = await app.find("alice")
+        await app.agent.send(row.conn_id, b"{}")
+        assert not await app.until_sent(row.conn_id, SOON)
+        assert not await app.settle(SOON)
+    await street.smp.start()
+    store = await Store.open(bob.directory)
+    try:
+        async with street.watched(bob):
+
+            async def has_left() -> bool:
+                return await store.read(lambda tx: messages.count_outgoing(tx, row.conn_id)) == 0
+
+            await eventually(has_left, PATIENCE)
+    finally:
+        await store.close()
+
+
+async def test_what_waits_for_a_contact_is_not_left_to_do(street: Street) -> None:
+    alice = await street.registered("alice")
+    async with alice.app() as app:
+        await app.invite("bob")
+        assert not await app.send("bob", Text("when you come"))
+        assert await app.settle()
+
+
+# Refusals.
+
+
+async def test_a_link_that_was_used_is_refused(street: Street) -> None:
+    alice, bob, carol = [await street.phone(name) for name in ("alice", "bob", "carol")]
+    async with alice.app() as app:
+        link = await app.invite("bob")
+    async with bob.app() as app:
+        await app.accept(link, "alice")
+    async with carol.app() as app:
+        with pytest.raises(SendRefused, match="refused: this link was used already"):
+            await app.accept(link, "alice")
+        with pytest.raises(SendRefused, match="ask for a new link"):
+            await app.send("alice", Text("hello?"))
+    assert dict(describe(await carol.status()))["contacts"] == ["alice (refused)"]
+    assert dict(describe(await bob.status()))["contacts"] == ["alice (joined)"]
+
+    async with alice.app() as app:
+        link = await app.invite("carol")
+    async with carol.app() as app:
+        await app.accept(link, "alice")
+        assert await app.send("alice", Text("hello")), "the one that was refused is passed over"
+
+
+async def test_a_chat_that_the_contact_deleted_is_refused(street: Street) -> None:
+    alice, bob = await street.phone("alice"), await street.phone("bob")
+    await connected(alice, bob)
+    async with alice.app() as app:
+        [conn_id] = await app.agent.connections()
+        await app.agent.delete_connection(conn_id)
+
+        async def is_deleted() -> bool:
+            vault = app.agent.store.vault
+            return not await app.agent.store.read(
+                lambda tx: queues.rcv_queues_of(tx, vault, [conn_id])
+            )
+
+        await eventually(is_deleted, PATIENCE)
+    async with bob.app() as app:
+        with pytest.raises(SendRefused, match="deleted the chat"):
+            await app.send("alice", Text("still there?"))
+    assert dict(describe(await bob.status()))["contacts"] == ["alice (refused)"]
+
+
+# The provider.
+
+
+async def test_the_address_of_the_provider_is_not_its_control(street: Street) -> None:
+    simulator = street.world.ntf.apns.simulator
+    await phone_sources.check_apns(simulator.control_url)
+    for url in (simulator.url, "http://127.0.0.1:9", "http://", f"{simulator.control_url}/x"):
+        with pytest.raises(PhoneError, match="prints after the word control"):
+            await phone_sources.check_apns(url)
