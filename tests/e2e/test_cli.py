@@ -135,6 +135,41 @@ async def test_app_and_extension_are_two_processes(world: World, tmp_path: Path)
         await extension.kill()
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_a_router_that_is_down_and_a_link_that_was_used(world: World, tmp_path: Path) -> None:
+    alice, bob, carol = tmp_path / "alice", tmp_path / "bob", tmp_path / "carol"
+    for directory in (alice, bob, carol):
+        await init(world, directory, directory.name)
+    wrong = await device("register", alice, "--apns", world.apns.url, ok=False)
+    assert "prints after the word control" in wrong
+    await device("register", alice, "--apns", world.apns.control)
+    link = (await device("connect", alice, "--name", "bob")).strip()
+    await device("connect", bob, link, "--name", "alice")
+    refused = "refused: this link was used already, or the contact deleted the chat"
+    assert refused in await device("connect", carol, link, "--name", "alice", ok=False)
+    assert refused in await device("send", carol, "alice", "hello?", ok=False)
+    assert "alice (refused)" in await device("status", carol)
+
+    await world.ntf.kill()
+    down = await device("mode", alice, "periodic")
+    assert "Notifications will be periodic: it changes when the router can be reached" in down
+    assert json.loads(await device("status", alice, "--json"))["mode"] == "periodic"
+    await world.ntf.start()
+    assert "the token is ACTIVE" in await device("mode", alice, "instant")
+    assert "the token is deleted" in await device("mode", alice, "off")
+    watch = WatchProcess(alice)
+    await watch.start()
+    try:
+        assert "instant; the token is ACTIVE" in await device("mode", alice, "instant")
+        await device("send", bob, "alice", "still there")
+        await watch.until("bob", "still there")
+        assert await watch.stop() == 0
+    finally:
+        await watch.kill()
+    assert json.loads(await device("status", alice, "--json"))["subscribed"] == 1
+
+
 def size(record: Path) -> int:
     return record.stat().st_size if record.exists() else 0
 

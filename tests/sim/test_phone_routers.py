@@ -1,7 +1,8 @@
-"""Simulated phones over real routers: what is left to do when a command ends, or a router is down."""
+"""Phones over real routers: what is left to do when a command ends, or a router is down."""
 
 import asyncio
 import contextlib
+from argparse import Namespace
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -214,6 +215,36 @@ async def test_the_mode_command_says_what_is_next(
 
 
 # What is left to do.
+
+
+async def test_a_token_is_registered_later_if_the_router_is_down(street: Street) -> None:
+    alice = await street.phone("alice")
+    await street.world.stop_ntf()
+    try:
+        options = Namespace(
+            dir=alice.directory,
+            token=None,
+            apns=street.control_url,
+            mode="instant",
+            timeout=PATIENCE,
+        )
+        with pytest.raises(PhoneError, match="when the router can be reached, while"):
+            await device._register(None, options)
+    finally:
+        await street.world.start_ntf()
+    assert await modes(alice) == (Mode.INSTANT, ntf_records.NotificationsMode.INSTANT)
+    core = alice.core()
+    await core.open()
+
+    async def is_active() -> bool:
+        info = await core.agent.token_info()
+        return info is not None and info.status is TokenStatus.ACTIVE
+
+    try:
+        async with street.watched(alice):
+            await eventually(is_active, PATIENCE)
+    finally:
+        await core.close()
 
 
 async def test_kept_messages_leave_while_a_phone_is_watched(street: Street) -> None:

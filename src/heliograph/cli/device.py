@@ -33,6 +33,8 @@ works with any notification router that can reach it and trusts its certificate.
 """
 _PASSPHRASE = "HELIOGRAPH_DEVICE_PASSPHRASE"  # noqa: S105 - the name of a variable
 
+_LATER = "it is done when the router can be reached, while `heliograph device watch` runs"
+
 Command = Callable[[Any, argparse.Namespace], Awaitable[int]]
 
 
@@ -158,6 +160,7 @@ async def _init(passphrase: Any, options: argparse.Namespace) -> int:
 
 
 async def _register(passphrase: Any, options: argparse.Namespace) -> int:
+    from heliograph.agent.errors import RouterError
     from heliograph.device.states import NotificationsMode
     from heliograph.sim import phone_sources
     from heliograph.sim.phone_push import opened
@@ -178,7 +181,11 @@ async def _register(passphrase: Any, options: argparse.Namespace) -> int:
             await phone_sources.save_web_push(phone, options.webpush)
         source = await phone_sources.load(phone)
         async with opened(source):
-            status = await app.register_and_verify(source, mode, options.timeout)
+            try:
+                status = await app.register_and_verify(source, mode, options.timeout)
+            except RouterError as exc:
+                _check(not exc.temporary, f"{exc}; {_LATER}")
+                raise
         await _settle(app)
     print(f"The token is {status.value}; notifications are {mode.value}.")
     return 0 if status is TokenStatus.ACTIVE else 1
