@@ -26,6 +26,7 @@ from heliograph.crypto.certificates import (
     certificates_to_pem,
     create_authority,
     credentials_from_pem,
+    expires_at,
     fingerprint,
     identity_of,
     issue_leaf,
@@ -128,6 +129,13 @@ def test_validity_is_that_of_the_reference() -> None:
         assert certificate.not_valid_before_utc == datetime.fromtimestamp(NOW, UTC)
         validity = certificate.not_valid_after_utc - certificate.not_valid_before_utc
         assert validity == timedelta(days=999_999)
+
+
+def test_expiry_is_read_from_the_certificate() -> None:
+    authority = create_authority("CA", NOW)
+    leaf = issue_leaf(authority, "localhost", NOW).chain[0]
+    expected = x509.load_der_x509_certificate(leaf).not_valid_after_utc.timestamp()
+    assert expires_at(leaf) == expected > NOW
 
 
 @pytest.mark.parametrize("name", ["", "x" * 65])
