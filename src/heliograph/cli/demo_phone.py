@@ -10,7 +10,7 @@ from typing import Any
 
 from heliograph.runtime.errors import StartError
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 _COMMAND = (sys.executable, "-m", "heliograph")
 
 

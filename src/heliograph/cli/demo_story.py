@@ -23,8 +23,8 @@ from heliograph.system.state import PartState
 from heliograph.system.supervisor import Supervisor
 
 BURST = 6
-PATIENCE = 60.0
-PIPELINE_PATIENCE = 150.0
+PATIENCE = 120.0
+PIPELINE_PATIENCE = 240.0
 SETTLING = 2.0
 """So long the last events may take to be journaled."""
 MEANINGS = {
