@@ -57,8 +57,11 @@ async def test_a_token_is_registered_verified_and_checked(world: AgentWorld) -> 
     assert await rig.ask() is S.REGISTERED
     assert await rig.verify() is S.ACTIVE
     assert await rig.ntf.check_token() is S.ACTIVE
-    info = TokenInfo(rig.device, S.ACTIVE, INSTANT, rig.world.address)
-    assert await rig.ntf.token_info() == info
+    info = await rig.ntf.token_info()
+    assert info is not None
+    assert info.token_id
+    expected = TokenInfo(rig.device, S.ACTIVE, INSTANT, rig.world.address, info.token_id)
+    assert info == expected
     assert rig.heard[-1] == info
     assert await rig.ask() is S.ACTIVE  # as an app does whenever it starts
 

@@ -483,10 +483,10 @@ def test_ping_when_idle(run: Run) -> None:
 
 def test_no_ping_when_not_idle(run: Run) -> None:
     async def main() -> None:
-        config = ClientConfig(ping_interval=0.2)
+        config = ClientConfig(ping_interval=1.0)
         async with serving(SMP) as server, server.client(config):
             connection = await connection_of(server)
-            for _ in range(20):
+            for _ in range(75):
                 connection.push([Answer(b"", b"e", smp.END())])
                 await asyncio.sleep(0.02)
             assert pings(server.router) == 0

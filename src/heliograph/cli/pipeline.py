@@ -271,8 +271,6 @@ def run_report(options: argparse.Namespace) -> int:
 def run_status(options: argparse.Namespace) -> int:
     from heliograph.pipeline.status import describe, status
 
-    if not options.dir.is_dir():
-        raise StartError(f"there are no tables at {options.dir}: see --dir")
     now = time.time()
     for line in describe(status(options.dir, options.journal, now), now):
         print(line)
