@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from heliograph.journal.chronicle import RouterChronicle
 from heliograph.journal.events import NO_JOURNAL, Journal
 from heliograph.ntf.debts import Expired, Fate, Fated, Stored
 from heliograph.ntf.records import DebtKind, Owed, Token
 from heliograph.push.provider import Accepted, Outcome, Refused, TokenInvalid
-from heliograph.wire.requests import Request
 from heliograph.wire.tokens import DeviceToken, SubscriptionState
 
 __all__ = ["Account", "Chronicle", "ServerName"]
@@ -56,18 +56,16 @@ class Account:
     ids_hash: bytes | None = None
 
 
-class Chronicle:
+class Chronicle(RouterChronicle):
     """`last_seq` tells the `seq` of the newest notification, `server` names a router by its ID."""
 
     def __init__(
         self, journal: Journal, last_seq: Callable[[], int], server: Callable[[int], ServerName]
     ) -> None:
-        self.journal = journal
+        super().__init__(journal)
         self._is_kept = journal is not NO_JOURNAL
         self._last_seq = last_seq
         self._server = server
-        self._commands: dict[type, int] = {}
-        self._connections = 0
 
     # The router.
 
@@ -86,28 +84,6 @@ class Chronicle:
 
     def all_recovered(self, count: int, through: int) -> None:
         self.journal("router_recovered", count=count, through=through)
-
-    def stopped(self) -> None:
-        self.tell_counts()
-        self.journal("router_stopped")
-
-    def connected(self) -> None:
-        self._connections += 1
-
-    def commanded(self, requests: Iterable[Request]) -> None:
-        counts = self._commands
-        for request in requests:
-            kind = type(request.command)
-            counts[kind] = counts.get(kind, 0) + 1
-
-    def tell_counts(self) -> None:
-        """What is not worth an event of its own, since the last time."""
-        counts, self._commands = self._commands, {}
-        for command, count in counts.items():
-            self.journal("commands_counted", command=command.__name__, count=count)
-        connections, self._connections = self._connections, 0
-        if connections:
-            self.journal("client_connected", count=connections)
 
     # Tokens and subscriptions.
 

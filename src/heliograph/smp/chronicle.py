@@ -8,10 +8,10 @@ import logging
 from collections.abc import Iterable
 
 from heliograph.db.errors import DatabaseError
+from heliograph.journal.chronicle import RouterChronicle
 from heliograph.journal.events import NO_JOURNAL, Journal
 from heliograph.smp.records import Notification
 from heliograph.smp.store import Store
-from heliograph.wire.requests import Request
 
 logger = logging.getLogger(__name__)
 
@@ -21,36 +21,12 @@ MAX_BACKLOG = 10_000
 """Events that wait to be journaled, before old notifications make way for what happens now."""
 
 
-class Chronicle:
+class Chronicle(RouterChronicle):
     def __init__(self, journal: Journal) -> None:
-        self.journal = journal
-        self._commands: dict[type, int] = {}
-        self._connections = 0
+        super().__init__(journal)
 
     def started(self) -> None:
         self.journal("router_started")
-
-    def stopped(self) -> None:
-        self.tell_counts()
-        self.journal("router_stopped")
-
-    def connected(self) -> None:
-        self._connections += 1
-
-    def commanded(self, requests: Iterable[Request]) -> None:
-        counts = self._commands
-        for request in requests:
-            kind = type(request.command)
-            counts[kind] = counts.get(kind, 0) + 1
-
-    def tell_counts(self) -> None:
-        """What is not worth an event of its own, since the last time."""
-        counts, self._commands = self._commands, {}
-        for command, count in counts.items():
-            self.journal("commands_counted", command=command.__name__, count=count)
-        connections, self._connections = self._connections, 0
-        if connections:
-            self.journal("client_connected", count=connections)
 
     def stored(self, notification: Notification) -> None:
         self.journal("notification_stored", notification=notification.nonce)
