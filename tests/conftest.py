@@ -33,6 +33,10 @@ def logging_as_before() -> Iterator[None]:
     logging.captureWarnings(False)
 
 
+SHARING = ("tests/e2e/", "tests/system/", "tests/doctor/", "tests/docs/", "tests/deploy/")
+"""Their files have one system, or one expensive thing, for all of their tests."""
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `--dist loadgroup`: what shares a Spark or a running system is in one process.
@@ -47,6 +51,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         def _split_scope(self, nodeid: str) -> str:
             if nodeid.startswith("tests/pipeline/"):
                 return "spark"
-            return "up" if nodeid.startswith("tests/system/test_up.py") else nodeid
+            file = nodeid.partition("::")[0]
+            return file if file.startswith(SHARING) else nodeid
 
     return Scheduling(config, log)

@@ -53,6 +53,12 @@ async def two(shared_world: World) -> AsyncIterator[Two]:
     await bob.close()
 
 
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def messages_are_previewed(two: Two) -> None:
+    """Whatever mode the test before this one left."""
+    await two.alice.shared.set_preview(M.MESSAGE)
+
+
 @pytest.mark.parametrize(
     ("mode", "title", "body"),
     [
@@ -94,7 +100,6 @@ async def test_a_group_in_each_mode(two: Two, mode: PreviewMode) -> None:
 
 
 async def test_a_muted_user_is_shown_nothing(two: Two) -> None:
-    await two.alice.shared.set_preview(M.MESSAGE)
     shown, pushes = len(two.watch.screen.shown), await recorded(two)
     await two.alice.store.write(lambda tx: chats.set_show_notifications(tx, 1, False))
     await two.send(Text("not now"))

@@ -134,8 +134,13 @@ async def reach_providers(subject: Subject) -> AsyncFindings:
 
 def _quietly_made(config: NtfConfig, subject: Subject) -> dict[PushProvider, Provider]:
     """That Web Push is off without a key is told by the finding that names the providers."""
-    logging.getLogger("heliograph.ntf.providers").setLevel(logging.ERROR)
-    providers = make_providers(config, subject.directory)
+    log = logging.getLogger(make_providers.__module__)
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        providers = make_providers(config, subject.directory)
+    finally:
+        log.setLevel(level)
     if config.push.apns.key_file:
         key = P256Key.from_pem((subject.directory / config.push.apns.key_file).read_bytes())
         sign_jwt(key, {"iss": config.push.apns.team_id}, kid=config.push.apns.key_id)
