@@ -4,20 +4,24 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from heliograph.db.dialects import open_dialect
 from heliograph.db.errors import DatabaseError
 from heliograph.runtime import logs
-from heliograph.runtime.errors import OperatorError, StartError
+from heliograph.runtime.config import FILE_NAME, load
+from heliograph.runtime.config_text import changed
+from heliograph.runtime.errors import ConfigError, OperatorError, StartError
 from heliograph.runtime.identity import CA_KEY, load_identity, rotate_leaf
 from heliograph.runtime.process import running_address
 from heliograph.runtime.sections import SQLITE, Listen
 from heliograph.wire.primitives import b64encode
 
 Run = Callable[[argparse.Namespace], int]
+C = TypeVar("C")
+L = TypeVar("L", bound=Listen)
 
 _ROTATION = """\
 Make a new online key, and a certificate for it that the authority signs. Clients know a router by
@@ -58,6 +62,53 @@ def add_address(parser: argparse.ArgumentParser, default: Listen, what: str) -> 
         type=int,
         help=f"the TCP port, {what}; 0 is any free one (default: {default.port})",
     )
+
+
+def load_config(kind: type[C], part: str, prefix: str, options: argparse.Namespace) -> C:
+    """That of the router in `--dir`, with the address of the command line where there is one."""
+    file = options.dir / FILE_NAME
+    overrides = {
+        "listen.host": getattr(options, "host", None),
+        "listen.port": getattr(options, "port", None),
+    }
+    if not file.exists():
+        raise StartError(f"{file} is missing: run `heliograph {part} init --dir {options.dir}`")
+    return load(kind, file, prefix=prefix, overrides=overrides)
+
+
+def chosen_address(kind: type[L], options: argparse.Namespace) -> L:
+    """What a new router shall listen on."""
+    given = {"host": options.host, "port": options.port}
+    listen = kind(**{key: value for key, value in given.items() if value is not None})
+    problems = [f"--{key}: {problem}" for key, problem in listen.check()]
+    if not 0 <= listen.port <= 65535:
+        problems.append("--port: must be between 0 and 65535")
+    if problems:
+        raise ConfigError(problems)
+    return listen
+
+
+def new_config_file(directory: Path) -> Path:
+    """Where a new router's configuration goes, if there is none."""
+    file = directory / FILE_NAME
+    if file.exists():
+        raise StartError(f"{file} exists already: choose another directory, or move it away")
+    return file
+
+
+def report_check(config: Any, file: Path, looks: Iterable[Callable[[], object]]) -> None:
+    """What a start would stumble over, all of it at once; or how the defaults were changed."""
+    problems = []
+    for look in looks:
+        try:
+            look()
+        except OperatorError as exc:
+            problems.append(str(exc))
+    if problems:
+        raise ConfigError(problems)
+    print(f"{file} is good. What differs from the defaults:")
+    for line in changed(config):
+        print(f"  {line}")
 
 
 def _default_directory(part: str) -> Path:

@@ -8,14 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from heliograph.cli import ntf_store
-from heliograph.cli.actions import add_action, add_address, add_rotation
+from heliograph.cli.actions import (
+    add_action,
+    add_address,
+    add_rotation,
+    chosen_address,
+    load_config,
+    new_config_file,
+    report_check,
+)
 from heliograph.journal.identity import journal_identity
 from heliograph.ntf.config import INTRODUCTION, PREFIX, NetworkOptions, NtfConfig, NtfListen
 from heliograph.ntf.ini import IniError, translate
 from heliograph.runtime import logs, process
 from heliograph.runtime.config import FILE_NAME, load
-from heliograph.runtime.config_text import changed, render
-from heliograph.runtime.errors import ConfigError, OperatorError, StartError
+from heliograph.runtime.config_text import render
+from heliograph.runtime.errors import StartError
 from heliograph.runtime.files import make_private_directory, write_file
 from heliograph.runtime.identity import CA_KEY, FILES, create_identity, load_identity
 from heliograph.transport import loop
@@ -90,7 +98,7 @@ def add(commands: Any) -> None:
         actions, PART, "import-ini", "make config.toml from the reference's ntf-server.ini", run_ini
     )
     ini.add_argument("file", type=Path, metavar="FILE")
-    ntf_store.add(actions, load_config)
+    ntf_store.add(actions, _load)
     probing = add_action(
         actions, PART, "probe", "register a token that nobody has, and check each step", run_probe
     )
@@ -104,35 +112,19 @@ def add(commands: Any) -> None:
         actions, PART, "vapid-key", "print the key that browsers subscribe with", run_vapid
     )
     vapid.add_argument("--make", action="store_true", help="make it, if there is none")
-    add_rotation(actions, PART, lambda options: load_config(options).listen.host)
+    add_rotation(actions, PART, lambda options: _load(options).listen.host)
 
 
-def load_config(options: argparse.Namespace) -> NtfConfig:
-    overrides = {
-        "listen.host": getattr(options, "host", None),
-        "listen.port": getattr(options, "port", None),
-    }
-    if not (options.dir / FILE_NAME).exists():
-        raise StartError(
-            f"{options.dir / FILE_NAME} is missing: run `heliograph ntf init --dir {options.dir}`"
-        )
-    return load(NtfConfig, options.dir / FILE_NAME, prefix=PREFIX, overrides=overrides)
+def _load(options: argparse.Namespace) -> NtfConfig:
+    return load_config(NtfConfig, PART, PREFIX, options)
 
 
 def run_init(options: argparse.Namespace) -> int:
     from heliograph.ntf.providers import create_vapid_key
 
     directory: Path = options.dir
-    given = {"host": options.host, "port": options.port}
-    listen = NtfListen(**{key: value for key, value in given.items() if value is not None})
-    problems = [f"--{key}: {problem}" for key, problem in listen.check()]
-    if not 0 <= listen.port <= 65535:
-        problems.append("--port: must be between 0 and 65535")
-    if problems:
-        raise ConfigError(problems)
-    file = directory / FILE_NAME
-    if file.exists():
-        raise StartError(f"{file} exists already: choose another directory, or move it away")
+    listen = chosen_address(NtfListen, options)
+    file = new_config_file(directory)
     config = NtfConfig(listen=listen, network=NetworkOptions(allow_private=listen.is_private))
     identity = create_identity(directory, AUTHORITY_NAME, listen.host, time.time())
     journal_identity(directory)
@@ -156,7 +148,7 @@ def run_start(options: argparse.Namespace) -> int:
     from heliograph.ntf.service import maintain, serve
 
     directory: Path = options.dir
-    config = load_config(options)
+    config = _load(options)
     logs.set_up(config.log.format, config.log.level)
     if options.maintenance:
         os.umask(0o077)
@@ -168,7 +160,7 @@ def run_start(options: argparse.Namespace) -> int:
 
 
 def run_address(options: argparse.Namespace) -> int:
-    config = load_config(options)
+    config = _load(options)
     print(_running_or_configured(config, options.dir))
     if config.listen.port == 0 and process.running_address(options.dir) is None:
         print("Port 0: the router takes a free port when it starts.", file=sys.stderr)
@@ -179,22 +171,13 @@ def run_check(options: argparse.Namespace) -> int:
     from heliograph.ntf.providers import make_providers
 
     directory: Path = options.dir
-    config = load_config(options)
-    problems = []
-    for look in (
+    config = _load(options)
+    looks = (
         lambda: config.control.passwords_in(directory),
         lambda: make_providers(config, directory),
         lambda: load_identity(directory, time.time()),
-    ):
-        try:
-            look()
-        except OperatorError as exc:
-            problems.append(str(exc))
-    if problems:
-        raise ConfigError(problems)
-    print(f"{directory / FILE_NAME} is good. What differs from the defaults:")
-    for line in changed(config):
-        print(f"  {line}")
+    )
+    report_check(config, directory / FILE_NAME, looks)
     return 0
 
 
@@ -202,9 +185,7 @@ def run_ini(options: argparse.Namespace) -> int:
     from heliograph.ntf.providers import create_vapid_key
 
     directory: Path = options.dir
-    target = directory / FILE_NAME
-    if target.exists():
-        raise StartError(f"{target} exists already: choose another directory, or move it away")
+    target = new_config_file(directory)
     try:
         translated = translate(options.file.read_text())
     except (OSError, UnicodeDecodeError) as exc:
@@ -234,7 +215,7 @@ def run_probe(options: argparse.Namespace) -> int:
     from heliograph.ntf.probe import probe
 
     if options.address is None:
-        address = _running_or_configured(load_config(options), options.dir)
+        address = _running_or_configured(_load(options), options.dir)
     else:
         try:
             address = decode_address(options.address)
@@ -254,7 +235,7 @@ def run_probe(options: argparse.Namespace) -> int:
 def run_vapid(options: argparse.Namespace) -> int:
     from heliograph.ntf.providers import create_vapid_key, load_vapid
 
-    config = load_config(options)
+    config = _load(options)
     if options.make:
         create_vapid_key(options.dir)
     print(load_vapid(config, options.dir).public_key)

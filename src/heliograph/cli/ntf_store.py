@@ -190,7 +190,7 @@ def _opened(config: NtfConfig, directory: Path, *, read_only: bool = True) -> It
 
 @contextmanager
 def _store_errors() -> Iterator[None]:
-    from heliograph.ntf.service import store_error
+    from heliograph.runtime.serving import store_error
 
     try:
         yield

@@ -7,12 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from heliograph.cli.actions import add_action, add_address, add_backup, add_rotation
+from heliograph.cli.actions import (
+    add_action,
+    add_address,
+    add_backup,
+    add_rotation,
+    chosen_address,
+    load_config,
+    new_config_file,
+    report_check,
+)
 from heliograph.journal.identity import journal_identity
 from heliograph.runtime import logs, process
-from heliograph.runtime.config import FILE_NAME, load
-from heliograph.runtime.config_text import changed, render
-from heliograph.runtime.errors import ConfigError, OperatorError, StartError
+from heliograph.runtime.config import FILE_NAME
+from heliograph.runtime.config_text import render
 from heliograph.runtime.files import write_file
 from heliograph.runtime.identity import CA_KEY, FILES, create_identity, load_identity
 from heliograph.smp.config import INTRODUCTION, PREFIX, SmpConfig, SmpListen
@@ -84,29 +92,13 @@ def add(commands: Any) -> None:
 
 
 def _load(options: argparse.Namespace) -> SmpConfig:
-    overrides = {
-        "listen.host": getattr(options, "host", None),
-        "listen.port": getattr(options, "port", None),
-    }
-    if not (options.dir / FILE_NAME).exists():
-        raise StartError(
-            f"{options.dir / FILE_NAME} is missing: run `heliograph smp init --dir {options.dir}`"
-        )
-    return load(SmpConfig, options.dir / FILE_NAME, prefix=PREFIX, overrides=overrides)
+    return load_config(SmpConfig, PART, PREFIX, options)
 
 
 def run_init(options: argparse.Namespace) -> int:
     directory: Path = options.dir
-    given = {"host": options.host, "port": options.port}
-    listen = SmpListen(**{key: value for key, value in given.items() if value is not None})
-    problems = [f"--{key}: {problem}" for key, problem in listen.check()]
-    if not 0 <= listen.port <= 65535:
-        problems.append("--port: must be between 0 and 65535")
-    if problems:
-        raise ConfigError(problems)
-    file = directory / FILE_NAME
-    if file.exists():
-        raise StartError(f"{file} exists already: choose another directory, or move it away")
+    listen = chosen_address(SmpListen, options)
+    file = new_config_file(directory)
     config = SmpConfig(listen=listen)
     identity = create_identity(directory, AUTHORITY_NAME, listen.host, time.time())
     journal_identity(directory)
@@ -151,17 +143,8 @@ def run_address(options: argparse.Namespace) -> int:
 
 def run_check(options: argparse.Namespace) -> int:
     config = _load(options)
-    problems = []
-    for look in (lambda: config.settings(options.dir), lambda: _identity(options.dir)):
-        try:
-            look()
-        except OperatorError as exc:
-            problems.append(str(exc))
-    if problems:
-        raise ConfigError(problems)
-    print(f"{options.dir / FILE_NAME} is good. What differs from the defaults:")
-    for line in changed(config):
-        print(f"  {line}")
+    looks = (lambda: config.settings(options.dir), lambda: _identity(options.dir))
+    report_check(config, options.dir / FILE_NAME, looks)
     return 0
 
 

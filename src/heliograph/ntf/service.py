@@ -1,17 +1,14 @@
 """The notification router as a service: store, providers, listener, statistics and metrics."""
 
-import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from heliograph.db.database import migrate
-from heliograph.db.errors import DatabaseError, DatabaseLost
+from heliograph.db.errors import DatabaseError
 from heliograph.journal.events import NO_JOURNAL, Journal
 from heliograph.journal.opening import open_journal
 from heliograph.journal.schema import Part
@@ -24,17 +21,22 @@ from heliograph.ntf.router import NtfRouter
 from heliograph.ntf.schema import MIGRATIONS
 from heliograph.ntf.statslog import StatsLog
 from heliograph.runtime import expiry
-from heliograph.runtime.errors import OperatorError, StartError
-from heliograph.runtime.http import HttpServer
+from heliograph.runtime.errors import StartError
 from heliograph.runtime.identity import load_identity
-from heliograph.runtime.listening import is_wildcard, refused
 from heliograph.runtime.metrics import process_registry
 from heliograph.runtime.process import raise_file_limit
+from heliograph.runtime.serving import (
+    keep_running,
+    listen_at,
+    public_address,
+    serve_metrics,
+    store_error,
+)
 from heliograph.transport.protocols import NTF
 from heliograph.transport.server import Listener
-from heliograph.wire.addresses import Scheme, ServerAddress
+from heliograph.wire.addresses import Scheme
 
-__all__ = ["UNFINISHED", "maintain", "serve", "store_error"]
+__all__ = ["UNFINISHED", "maintain", "serve"]
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +70,7 @@ async def serve(config: NtfConfig, directory: Path) -> AsyncIterator[str]:
         return None
 
     async with AsyncExitStack() as stack:
-        if config.metrics.port is not None:
-            http = HttpServer(registry, not_ready)
-            port = await http.start(config.metrics.host, config.metrics.port)
-            stack.push_async_callback(http.close)
-            logger.info("metrics at http://%s:%d/metrics", config.metrics.host, port)
+        await serve_metrics(stack, config.metrics, registry, not_ready)
         journal = open_journal(config.journal, directory, Part.NTF)
         if journal is not None:
             stack.callback(journal.close)
@@ -81,30 +79,23 @@ async def serve(config: NtfConfig, directory: Path) -> AsyncIterator[str]:
         stack.callback(_save, stats)
         stack.push_async_callback(router.close)
         listener = Listener(NTF, identity, router, limits=limits)
-        port = await _listen(listener, config)
+        port = await listen_at(listener, config.listen)
         stack.push_async_callback(listener.close)
         listening = True
         collector = NtfCollector(
             router, listener, partial(totals.count, config.store_url(directory))
         )
         registry.register(collector)
-        _run(stack, stats.run())
-        _run(stack, expiry.watch(identity))
+        keep_running(stack, stats.run())
+        keep_running(stack, expiry.watch(identity))
         if config.metrics.port is not None or config.control.port is not None:
-            _run(stack, collector.count())
+            keep_running(stack, collector.count())
         if config.control.port is not None:
             control = ControlPort(router, stats, collector, Passwords(admin, user))
             control_port = await control.start(config.control.port)
             stack.push_async_callback(control.close)
             logger.info("control port %d", control_port)
-        hosts = config.listen.hosts
-        if any(map(is_wildcard, hosts)):
-            logger.warning(
-                "%s is no address that clients could use: set [listen] host to the name or address"
-                ' of this machine, and bind = "*"',
-                config.listen.host,
-            )
-        yield str(ServerAddress(Scheme.NTF, hosts, str(port), identity.fingerprint))
+        yield public_address(Scheme.NTF, config.listen, port, identity.fingerprint)
         listening = False
 
 
@@ -126,12 +117,6 @@ def refuse_unfinished(directory: Path) -> None:
             f"{directory / UNFINISHED}: an import was interrupted, and the store has only a part"
             " of it: run `heliograph ntf import` again; nothing will be there twice"
         )
-
-
-def store_error(exc: DatabaseError) -> OperatorError:
-    if isinstance(exc, DatabaseLost):
-        return StartError(f"the store cannot be reached: {exc}: see [store] url")
-    return StartError(f"the store cannot be opened: {exc}")
 
 
 async def _open(config: NtfConfig, directory: Path, journal: Journal) -> NtfRouter:
@@ -163,21 +148,3 @@ def _save(stats: StatsLog) -> None:
         stats.save()
     except OSError as exc:
         logger.error("the statistics cannot be saved: %s", exc.strerror)
-
-
-async def _listen(listener: Listener, config: NtfConfig) -> int:
-    bind, port = config.listen.bind_address, config.listen.port
-    try:
-        return await listener.start(bind, port)
-    except OSError as exc:
-        raise StartError(refused(exc, bind, port, "[listen]")) from exc
-
-
-def _run(stack: AsyncExitStack, work: Coroutine[Any, Any, None]) -> None:
-    stack.push_async_callback(_cancel, asyncio.create_task(work))
-
-
-async def _cancel(task: "asyncio.Task[None]") -> None:
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
