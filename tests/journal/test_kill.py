@@ -107,10 +107,10 @@ with (place / "filler").open("ab", buffering=0) as filler:
 (place / "filler").unlink()
 until(lambda: journal.written == 3)
 assert numbers(place / "journal") == [1, 2, 3]
-mount("-o", "remount,ro")
+mount("-o", "remount,bind,ro")
 note(journal, 4)
 until(lambda: journal.is_failing)
-mount("-o", "remount,rw")
+mount("-o", "remount,bind,rw")
 until(lambda: journal.written == 4)
 journal.close()
 assert numbers(place / "journal") == [1, 2, 3, 4]

@@ -226,7 +226,8 @@ def _configure(context: _Context) -> None:
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     if _libssl is None:
-        context.set_ecdh_curve("X25519")
+        with contextlib.suppress(ssl.SSLError):  # before OpenSSL 3.2: then it is the first offered
+            context.set_ecdh_curve("X25519")
         return
     address = _address(context)
     if not (
