@@ -29,6 +29,15 @@ def test_errors_say_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Try 'heliograph --help'" in capsys.readouterr().err
 
 
+def test_errors_name_the_command_that_was_given(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        cli.main(["device", "verify", "--dir", "alice", "abc"])
+    assert exit_info.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("heliograph device verify: unrecognized arguments: abc\n")
+    assert "Try 'heliograph device verify --help'" in said
+
+
 @pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (BrokenPipeError, 141)])
 def test_interruptions(
     error: type[BaseException], code: int, monkeypatch: pytest.MonkeyPatch

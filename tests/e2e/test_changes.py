@@ -12,8 +12,9 @@ from heliograph.device.chats import Stage
 from heliograph.device.content import Category
 from heliograph.device.manager import Action, Response
 from heliograph.device.states import NotificationsMode as Mode
-from heliograph.sim.phone import Phone
+from heliograph.sim.phone import Phone, PhoneError
 from heliograph.sim.phone_push import Delivered, PushSource, WebPushSource
+from heliograph.wire.addresses import ServerAddress
 from heliograph.wire.push import CheckMessagesPush, MessagePush
 from heliograph.wire.tokens import DeviceToken, TokenStatus
 from tests.e2e.support import (
@@ -197,20 +198,52 @@ async def test_a_web_push_endpoint_of_the_phone_itself(tmp_path: Path) -> None:
         await notifying.kill()
 
 
-async def test_the_messaging_router_moves(world: World, alice: Phone, bob: Phone) -> None:
-    """The same identity at another port: phones are told its new address."""
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])
+async def test_the_messaging_router_moves(
+    world: World, alice: Phone, bob: Phone, host: str
+) -> None:
+    """The same identity at another port, or at the same port of another host."""
     await connect(world, alice, bob)
     await world.smp.kill()
-    world.smp._options = ("--port", "0")
+    before, port = world.smp_address.rsplit(":", 1)
+    world.smp._options = ("--host", host, "--port", "0" if host == "127.0.0.1" else port)
     await world.smp.start()
+    assert world.smp_address.rsplit(":", 1)[0] == before.replace("127.0.0.1", host)
+    assert world.smp_address != f"{before}:{port}"
     for phone in (alice, bob):
         async with phone.app() as app:
-            await app.agent.move_router(world.smp_address)
-            for conn_id in await app.agent.connections():
-                await app.until_subscribed(conn_id)
+            assert await app.move_router(world.smp_address)
     async with watching(world, alice) as watch:
         await send(bob, "from the new place")
         await watch.until("bob", "from the new place")
+    carol = await world.new_phone("carol")
+    await connect(world, alice, carol)
+    assert [str(address) for address in await routers(alice)].count(world.smp_address) == 1
+    await carol.close()
+
+
+async def routers(phone: Phone) -> list[ServerAddress]:
+    async with phone.app() as app:
+        return await app.agent.routers()
+
+
+async def test_the_notification_router_moves(world: World, alice: Phone, bob: Phone) -> None:
+    """Its token and its subscriptions are the same there."""
+    await connect(world, alice, bob)
+    await world.ntf.kill()
+    before = world.ntf_address
+    world.ntf._options = ("--host", "127.0.0.2", "--port", before.rsplit(":", 1)[1])
+    await world.ntf.start()
+    async with alice.app() as app:
+        assert await app.move_router(world.ntf_address)
+        info = await app.agent.token_info()
+        assert info is not None
+        assert info.status is TokenStatus.ACTIVE
+        with pytest.raises(PhoneError, match="knows no router of that identity"):
+            await app.move_router(world.smp_address.replace("smp://", "ntf://"))
+    async with watching(world, alice) as watch:
+        await send(bob, "by the new place")
+        await watch.until("bob", "by the new place")
 
 
 async def message_pushes(world: World, phone: Phone, count: int) -> list[Delivered]:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.support import WatchProcess, World, device, eventually
+from tests.faults.processes import Process
+from tests.faults.processes import init as init_router
 
 
 async def init(world: World, directory: Path, name: str, *more: str) -> str:
@@ -168,6 +170,50 @@ async def test_a_router_that_is_down_and_a_link_that_was_used(world: World, tmp_
     finally:
         await watch.kill()
     assert json.loads(await device("status", alice, "--json"))["subscribed"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+async def test_a_link_of_a_router_that_is_down_and_moves(world: World, tmp_path: Path) -> None:
+    """What cannot be sent yet is not said to be; it leaves once the router is found again."""
+    alice, bob, elsewhere = tmp_path / "alice", tmp_path / "bob", tmp_path / "elsewhere"
+    await init_router("smp", elsewhere)
+    router = Process(elsewhere, "smp", "start")
+    try:
+        await router.start()
+        address, port = router.ready, router.ready.rsplit(":", 1)[1]
+        routers = ("--smp", address, "--ntf", world.ntf_address)
+        await device("init", alice, "--name", "Alice", *routers)
+        await init(world, bob, "Bob")
+        link = (await device("connect", alice, "--name", "Bob")).strip()
+        await router.kill()
+        joined = await device("connect", bob, link, "--name", "Alice")
+        assert "messages can be sent" not in joined
+        assert joined.startswith("Joined as Alice, who cannot know it yet: the contact's router")
+        assert (await device("send", bob, "Alice", "hello")).startswith("Kept: ")
+
+        router._options = ("--host", "127.0.0.2", "--port", port)
+        await router.start()
+        wrong = address.replace("smp://", "ntf://")
+        assert "knows no router of that identity" in await device("move", bob, wrong, ok=False)
+        for directory in (alice, bob):
+            moved = await device("move", directory, router.ready)
+            assert moved == "Known; this phone goes on there.\n"
+        await device("register", alice, "--apns", world.apns.control)
+        watch = WatchProcess(alice, "--app", "active")
+        await watch.start()
+        try:
+            assert (await watch.next())["title"] == "Bob is connected!"
+            await eventually(lambda: has_unread(alice))
+        finally:
+            await watch.kill()
+    finally:
+        await router.kill()
+
+
+async def has_unread(directory: Path) -> bool:
+    unread: int = json.loads(await device("status", directory, "--json"))["badge"]
+    return unread == 1
 
 
 def size(record: Path) -> int:

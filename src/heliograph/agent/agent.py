@@ -133,6 +133,10 @@ class Agent:
                 return
             await changed.wait()
 
+    async def routers(self) -> list[ServerAddress]:
+        """All that are known, with where each is reached."""
+        return await self.store.read(servers.addresses)
+
     async def move_router(self, smp_address: ServerAddress | str) -> None:
         """A router with the same fingerprint is reached at other hosts, or another port."""
         address = _address(smp_address).without_password()

@@ -66,6 +66,7 @@ def add(commands: Any) -> None:
         ("send", "send a message to a contact", device_options.send, _send),
         ("status", "show the token, the contacts and the badge", device_options.status, _status),
         ("mode", "choose how to be notified, and what is shown", device_options.mode, _mode),
+        ("move", "say that a router moved to another host or port", device_options.move, _move),
         ("watch", "show notifications as they arrive, until stopped", device_options.watch, _watch),
     ):
         add_options(_add(actions, name, help, command))
@@ -219,16 +220,24 @@ async def _verify(passphrase: Any, options: argparse.Namespace) -> int:
 async def _connect(passphrase: Any, options: argparse.Namespace) -> int:
     async with _phone(passphrase, options) as phone, phone.app() as app:
         if options.accept is not None:
-            contact = await app.accept_request(options.accept)
-            print(f"Accepted {plain(contact.name)}; messages can be sent.")
+            _say_greeted("Accepted", await app.accept_request(options.accept))
             return 0
         if options.link is None:
             print(await app.invite(options.name, ask=options.ask, smp=options.smp))
             print("Give this link to one person; `watch` shows when they join.", file=sys.stderr)
             return 0
-        contact = await app.accept(options.link, options.name, smp=options.smp)
-    print(f"Joined as {plain(contact.name)}; messages can be sent.")
+        greeted = await app.accept(options.link, options.name, smp=options.smp)
+    _say_greeted("Joined as", greeted)
     return 0
+
+
+def _say_greeted(what: str, greeted: Any) -> None:
+    name = plain(greeted.contact.name)
+    if greeted.is_sent:
+        print(f"{what} {name}; messages can be sent.")
+        return
+    print(f"{what} {name}, who cannot know it yet: the contact's router does not answer. What you")
+    print("send is kept, and leaves when it answers, while `heliograph device watch` runs.")
 
 
 async def _send(passphrase: Any, options: argparse.Namespace) -> int:
@@ -269,6 +278,16 @@ async def _mode(passphrase: Any, options: argparse.Namespace) -> int:
         if options.mode is not None:
             async with phone.app() as app:
                 return await _change_mode(phone, app, NotificationsMode(options.mode))
+    return 0
+
+
+async def _move(passphrase: Any, options: argparse.Namespace) -> int:
+    async with _phone(passphrase, options) as phone, phone.app() as app:
+        if not await app.move_router(options.address):
+            print("Known. The rest is done when the router answers, while `heliograph device")
+            print("watch` runs.")
+            return 0
+    print("Known; this phone goes on there.")
     return 0
 
 

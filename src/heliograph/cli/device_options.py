@@ -81,6 +81,12 @@ def mode(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def move(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "address", help="where a router is reached now, with the identity that it had before"
+    )
+
+
 def watch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--app",

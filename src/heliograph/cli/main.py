@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from heliograph import __version__
 
@@ -32,6 +32,13 @@ Only the module of the command that was given is imported: the others would make
 
 class Parser(argparse.ArgumentParser):
     """Errors end with a hint instead of the whole usage."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        """Refuse what is left over here, so that the hint names the command that was given."""
+        options, rest = super().parse_known_args(args, namespace)
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")
+        return options, rest
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}\nTry '{self.prog} --help'.\n")

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from heliograph.agent import ntf_records
 from heliograph.agent.agent import Agent
@@ -17,6 +18,7 @@ from heliograph.device.states import NotificationsMode
 from heliograph.device.store import DeviceStore
 from heliograph.sim.phone_core import SharedSettings
 from heliograph.sim.phone_push import PushSource
+from heliograph.wire.addresses import Scheme, ServerAddress, decode_address
 from heliograph.wire.errors import ErrorCode
 from heliograph.wire.push import VerificationPush
 from heliograph.wire.tokens import DeviceToken, TokenStatus
@@ -44,6 +46,13 @@ class SendRefused(PhoneError):
                 " and join it with `heliograph device connect`"
             )
         super().__init__(f"refused: {why}")
+
+
+class Greeted(NamedTuple):
+    """A contact, and whether its router has our greeting; if not, it leaves as soon as it can."""
+
+    contact: Contact
+    is_sent: bool
 
 
 class AppSession:
@@ -128,7 +137,7 @@ class AppSession:
 
     async def accept(
         self, link: str, name: str | None = None, *, smp: str | None = None
-    ) -> Contact:
+    ) -> Greeted:
         """Join a link, and say who we are. Raises `SendRefused` if it was used already."""
         address = smp or (await self._routers())[0]
         conn_id = await self.agent.join_connection(Invitation.parse(link), address)
@@ -136,10 +145,9 @@ class AppSession:
         own = (await self._store.read(chats.users))[0].name
         number = await self.agent.send(conn_id, encode_body(Hello(own)))
         await self.until_subscribed(conn_id)
-        await self._sent(conn_id, number)
-        return contact
+        return Greeted(contact, await self._sent(conn_id, number))
 
-    async def accept_request(self, name: str) -> Contact:
+    async def accept_request(self, name: str) -> Greeted:
         """Of one who joined a link that asks."""
         row = await self.find(name)
         if (
@@ -149,8 +157,7 @@ class AppSession:
             raise PhoneError(f"{name!r} does not wait to be accepted")
         own = (await self._store.read(chats.users))[0].name
         number = await self.agent.send(row.conn_id, encode_body(Hello(own, answer=True)))
-        await self._sent(row.conn_id, number)
-        return row.contact
+        return Greeted(row.contact, await self._sent(row.conn_id, number))
 
     async def send(self, contact: str, body: Body, *, notification: bool = True) -> bool:
         """Whether a router took it; if not, it leaves as soon as it can. Raises `SendRefused`."""
@@ -204,6 +211,31 @@ class AppSession:
         return frozenset(
             info.conn_id for info in infos if any(error == AUTH for _, error in info.failed)
         )
+
+    async def move_router(self, address: str) -> bool:
+        """A router is reached elsewhere now; whether all that it takes was done already."""
+        moved = decode_address(address)
+
+        def is_same(known: str | ServerAddress) -> bool:
+            other = decode_address(known) if isinstance(known, str) else known
+            return (other.scheme, other.fingerprint) == (moved.scheme, moved.fingerprint)
+
+        setting = SMP if moved.scheme is Scheme.SMP else NTF
+        kept = (await self._store.get(setting) or "").split("\n")
+        in_use = await self.agent.routers()
+        if not any(map(is_same, kept)) and not any(map(is_same, in_use)):
+            raise PhoneError(
+                "this phone knows no router of that identity, the text before the @: one that moved"
+                " keeps it; to use another router, see `heliograph device connect --smp`"
+            )
+        changed = "\n".join(address if is_same(known) else known for known in kept)
+        await self._store.set(setting, changed)
+        info = await self.agent.token_info()
+        if moved.scheme is Scheme.SMP:
+            await self.agent.move_router(moved)
+        elif info is not None:
+            await self.agent.register_token(info.device, info.mode, moved)
+        return await self.settle()
 
     async def _sent(self, conn_id: str, number: int) -> bool:
         is_sent = await self.until_sent(conn_id)
