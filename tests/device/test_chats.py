@@ -6,6 +6,9 @@ from typing import TypeVar
 
 import pytest
 
+from heliograph.agent.keys import KEY_SIZE, Vault
+from heliograph.db.database import Database
+from heliograph.db.dialects import Transaction
 from heliograph.device import chats
 from heliograph.device.body import Body, Call, Hello, Text, encode_body
 from heliograph.device.chat import (
@@ -20,10 +23,12 @@ from heliograph.device.chat import (
 from heliograph.device.chats import Stage
 from heliograph.device.content import build
 from heliograph.device.manager import Loaded
+from heliograph.device.schema import MIGRATIONS
 from heliograph.device.states import PreviewMode
-from heliograph.device.store import PUSHES_KEPT, DeviceStore
+from heliograph.device.store import FILE, PUSHES_KEPT, DeviceStore
 
 T = TypeVar("T")
+SEAL = Vault(None)
 
 
 class Phone:
@@ -38,7 +43,7 @@ class Phone:
     async def again(self, body: Body | bytes, conn: str = "c", at: int = 100) -> chats.Processed:
         data = body if isinstance(body, bytes) else encode_body(body)
         msg_id = f"m{self.messages}".encode()
-        return await self.store.write(lambda tx: chats.process(tx, conn, msg_id, at, data))
+        return await self.store.write(lambda tx: chats.process(tx, SEAL, conn, msg_id, at, data))
 
 
 @pytest.fixture
@@ -184,3 +189,52 @@ async def test_what_waits_for_an_answer(phone: Phone) -> None:
     await phone.receive(Call(), at=50)
     assert await phone.store.read(lambda tx: chats.waiting(tx, 40)) == Loaded({"<@2"}, {"@1"})
     assert await phone.store.read(lambda tx: chats.waiting(tx, 51)) == Loaded({"<@2"}, frozenset())
+
+
+def all_of(directory: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in sorted(directory.iterdir()))
+
+
+async def test_what_messages_say_is_sealed(phone: Phone, tmp_path: Path) -> None:
+    seal = Vault(bytes(KEY_SIZE))
+    data = encode_body(Text("Meet at noon.", "map.png", "walkers", "Dora"))
+    processed = await phone.store.write(lambda tx: chats.process(tx, seal, "c", b"m", 100, data))
+    event = processed.got.event
+    assert isinstance(event, MessageReceived)
+    assert (event.item.text, event.item.file_name) == ("Meet at noon.", "map.png")
+    assert event.item.member == "Dora"
+    assert await phone.store.read(lambda tx: chats.unshown(tx, seal, "c", b"m")) == event
+    for said in (b"noon", b"map.png", b"Dora"):
+        assert said not in all_of(tmp_path)
+
+
+async def test_texts_of_a_store_that_did_not_seal_them(tmp_path: Path) -> None:
+    """As one that was made before there was a seal: they are sealed, and no trace is left."""
+    before = await Database.open(f"sqlite:///{tmp_path / FILE}", MIGRATIONS[:1])
+    long = "Meet at noon. " * 1000  # more than a page of the file
+
+    def add(tx: Transaction) -> None:
+        chats.add_user(tx, "me")
+        chats.add_contact(tx, 1, "c", "Alice", Stage.CONNECTED)
+        for number, text in enumerate(("Meet at noon.", long)):
+            tx.execute(
+                "INSERT INTO items (conn_id, msg_id, received_at, user_id, chat_id, kind, text,"
+                " file_name, member, is_read, is_shown)"
+                " VALUES ('c', ?, 100, 1, '@1', 'message', ?, 'map.png', '', 0, 0)",
+                (b"m%d" % number, text),
+            )
+
+    await before.write(add)
+    await before.close()
+    assert b"noon" in all_of(tmp_path)
+    store, seal = await DeviceStore.open(tmp_path), Vault(bytes(KEY_SIZE))
+    assert await store.read(chats.has_unsealed)
+    await store.write(lambda tx: chats.seal_texts(tx, seal))
+    assert not await store.read(chats.has_unsealed)
+    for msg_id, text in ((b"m0", "Meet at noon."), (b"m1", long)):
+        event = await store.read(lambda tx: chats.unshown(tx, seal, "c", msg_id))  # noqa: B023
+        assert isinstance(event, MessageReceived)
+        assert (event.item.text, event.item.file_name) == (text, "map.png")
+    await store.close()
+    assert b"noon" not in all_of(tmp_path)
+    assert b"map.png" not in all_of(tmp_path)

@@ -43,7 +43,7 @@ def test_init_says_what_is_next(tmp_path: Path, capsys: Capture) -> None:
     assert main(["device", "init", "--name", "Bob\x1b[31m", *arguments, *ROUTERS]) == 0
     out = capsys.readouterr().out
     assert "heliograph device register" in out
-    assert "its keys are encrypted" in out
+    assert "Its keys and messages are encrypted" in out
     assert "\x1b" not in out
     assert "passphrase" in fails(capsys, "status", directory)
 
@@ -131,7 +131,7 @@ def test_a_phone_that_cannot_be_encrypted_is_not_made(
     assert "heliograph device init" in fails(capsys, "status", directory)
     secret.write_text("correct horse\n")
     assert main(["device", "init", "--dir", str(directory), *arguments]) == 0
-    assert "its keys are encrypted" in capsys.readouterr().out
+    assert "Its keys and messages are encrypted" in capsys.readouterr().out
 
 
 def test_a_phone_that_cannot_be_made_to_the_end_is_none(

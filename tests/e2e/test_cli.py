@@ -23,7 +23,7 @@ async def test_two_phones(world: World, tmp_path: Path) -> None:
     passphrase = tmp_path / "passphrase"
     passphrase.write_text("correct horse\n")
     secret = ("--passphrase-file", str(passphrase))
-    assert "its keys are encrypted" in await init(world, alice, "Alice", *secret)
+    assert "Its keys and messages are encrypted" in await init(world, alice, "Alice", *secret)
     assert "not encrypted" in await init(world, bob, "Bob")
     assert "has a phone already" in await device(
         "init", bob, "--name", "B", "--smp", world.smp_address, "--ntf", world.ntf_address, ok=False
@@ -60,6 +60,7 @@ async def test_two_phones(world: World, tmp_path: Path) -> None:
     status = json.loads(await device("status", alice, "--json", *secret))
     assert status["contacts"] == ["Bob (connected)"]
     assert (status["token"], status["mode"], status["badge"]) == ("ACTIVE", "instant", 2)
+    assert not any(b"noon" in file.read_bytes() for file in alice.iterdir() if file.is_file())
     assert (status["subscribed"], status["provider"]) == (1, "apns_test")
     assert "token          ACTIVE" in await device("status", alice, *secret)
     assert "the token is deleted" in await device("mode", alice, "off", *secret)

@@ -81,7 +81,7 @@ def _add(actions: Any, name: str, help: str, command: Command) -> argparse.Argum
         "--passphrase-file",
         type=Path,
         metavar="FILE",
-        help=f"encrypts the keys at rest; or set {_PASSPHRASE}",
+        help=f"encrypts keys and messages at rest; or set {_PASSPHRASE}",
     )
     parser.set_defaults(run=_runner(name, command))
     return parser
@@ -155,7 +155,8 @@ async def _init(passphrase: Any, options: argparse.Namespace) -> int:
     )
     await phone.close()
     kept = "encrypted" if passphrase else "not encrypted: see --passphrase-file"
-    print(f"Made the phone of {plain(options.name)} in {options.dir}; its keys are {kept}.")
+    print(f"Made the phone of {plain(options.name)} in {options.dir}.")
+    print(f"Its keys and messages are {kept}.")
     print("Next: `heliograph device register`, for pushes, and `connect`, for contacts.")
     return 0
 

@@ -5,6 +5,7 @@ is stored once. Whether it was shown is stored too: an extension that is killed 
 shows it when it is asked again.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -31,6 +32,7 @@ from heliograph.device.chat import (
 )
 from heliograph.device.entity import Got
 from heliograph.device.manager import Loaded
+from heliograph.device.ports import Seal
 from heliograph.device.store import BADGE, change_badge, set_setting
 from heliograph.device.text import format_text
 
@@ -197,7 +199,9 @@ def entity_of(tx: Transaction, conn_id: str) -> tuple[User, ConnectionEntity] | 
 # Messages.
 
 
-def process(tx: Transaction, conn_id: str, msg_id: bytes, at: int, data: bytes) -> Processed:
+def process(
+    tx: Transaction, seal: Seal, conn_id: str, msg_id: bytes, at: int, data: bytes
+) -> Processed:
     """Store a message. One that was stored before is told again only if it was never shown."""
     row = find_contact(tx, conn_id)
     if row is None:
@@ -205,20 +209,28 @@ def process(tx: Transaction, conn_id: str, msg_id: bytes, at: int, data: bytes) 
     is_known = is_stored(tx, conn_id, msg_id)
     match decode_body(data):
         case Hello() as hello:
-            return _hello(tx, row, msg_id, at, hello, is_known=is_known)
+            return _hello(tx, seal, row, msg_id, at, hello, is_known=is_known)
         case Text() | Call() if is_known:
             pass
         case Text() as text:
-            return _text(tx, row, msg_id, at, text)
+            return _text(tx, seal, row, msg_id, at, text)
         case Call() as call:
-            _add_item(tx, row, msg_id, at, row.contact.chat_id, "call", text=call.media.value)
+            said = call.media.value
+            _add_item(tx, seal, row, msg_id, at, row.contact.chat_id, "call", text=said)
         case None:
             return Processed(Got(msg_id, at))
-    return Processed(Got(msg_id, at, unshown(tx, conn_id, msg_id)))
+    return Processed(Got(msg_id, at, unshown(tx, seal, conn_id, msg_id)))
 
 
 def _hello(
-    tx: Transaction, row: ContactRow, msg_id: bytes, at: int, hello: Hello, *, is_known: bool
+    tx: Transaction,
+    seal: Seal,
+    row: ContactRow,
+    msg_id: bytes,
+    at: int,
+    hello: Hello,
+    *,
+    is_known: bool,
 ) -> Processed:
     """Answered each time it is received: the first answer may never have left."""
     asked = row.stage in (Stage.ASKING, Stage.REQUESTED)
@@ -226,12 +238,15 @@ def _hello(
         stage = Stage.REQUESTED if asked else Stage.CONNECTED
         row = _set_contact(tx, row, row.name or hello.name, stage)
         chat_id = row.request.chat_id if asked else row.contact.chat_id
-        _add_item(tx, row, msg_id, at, chat_id, "request" if asked else "connected", is_read=True)
+        kind = "request" if asked else "connected"
+        _add_item(tx, seal, row, msg_id, at, chat_id, kind, is_read=True)
     replies = () if hello.answer or asked else (Hello(_user(tx, row.user_id).name, answer=True),)
-    return Processed(Got(msg_id, at, unshown(tx, row.conn_id, msg_id)), replies)
+    return Processed(Got(msg_id, at, unshown(tx, seal, row.conn_id, msg_id)), replies)
 
 
-def _text(tx: Transaction, row: ContactRow, msg_id: bytes, at: int, text: Text) -> Processed:
+def _text(
+    tx: Transaction, seal: Seal, row: ContactRow, msg_id: bytes, at: int, text: Text
+) -> Processed:
     group_id = None
     chat_id = row.contact.chat_id
     if text.group:
@@ -239,6 +254,7 @@ def _text(tx: Transaction, row: ContactRow, msg_id: bytes, at: int, text: Text) 
         group_id, chat_id = group.group_id, group.chat_id
     _add_item(
         tx,
+        seal,
         row,
         msg_id,
         at,
@@ -249,7 +265,7 @@ def _text(tx: Transaction, row: ContactRow, msg_id: bytes, at: int, text: Text) 
         member=text.member or row.contact.name if text.group else "",
         group_id=group_id,
     )
-    return Processed(Got(msg_id, at, unshown(tx, row.conn_id, msg_id)))
+    return Processed(Got(msg_id, at, unshown(tx, seal, row.conn_id, msg_id)))
 
 
 def _group(tx: Transaction, user_id: int, name: str) -> Group:
@@ -267,6 +283,7 @@ def _group(tx: Transaction, user_id: int, name: str) -> Group:
 
 def _add_item(
     tx: Transaction,
+    seal: Seal,
     row: ContactRow,
     msg_id: bytes,
     at: int,
@@ -280,15 +297,37 @@ def _add_item(
     is_read: bool = False,
 ) -> None:
     tx.execute(
-        "INSERT INTO items (conn_id, msg_id, received_at, user_id, chat_id, kind, group_id, text,"
-        " file_name, member, is_read, is_shown) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0)",
+        "INSERT INTO items (conn_id, msg_id, received_at, user_id, chat_id, kind, group_id,"
+        " content, text, file_name, member, is_read, is_shown)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, '', '', '', ?, 0)",
         (
             *(row.conn_id, msg_id, at, row.user_id, chat_id, kind, group_id),
-            *(text, file_name, member, int(is_read)),
+            *(seal.seal(_content(text, file_name, member)), int(is_read)),
         ),
     )
     if not is_read:
         change_badge(tx, 1)
+
+
+def _content(*said: str) -> bytes:
+    return json.dumps(said).encode()
+
+
+def seal_texts(tx: Transaction, seal: Seal) -> None:
+    """Of messages that were stored when texts were not sealed; nothing of them is left behind."""
+    tx.query("PRAGMA secure_delete = ON")
+    for item_id, *said in tx.query(
+        "SELECT item_id, text, file_name, member FROM items WHERE content IS NULL"
+    ):
+        tx.execute(
+            "UPDATE items SET content = ?, text = '', file_name = '', member = ''"
+            " WHERE item_id = ?",
+            (seal.seal(_content(*said)), item_id),
+        )
+
+
+def has_unsealed(tx: Transaction) -> bool:
+    return bool(tx.query("SELECT 1 FROM items WHERE content IS NULL LIMIT 1"))
 
 
 _ITEM = "SELECT is_shown FROM items WHERE conn_id = ? AND msg_id = ?"
@@ -298,20 +337,21 @@ def is_stored(tx: Transaction, conn_id: str, msg_id: bytes) -> bool:
     return bool(tx.query(_ITEM, (conn_id, msg_id)))
 
 
-def unshown(tx: Transaction, conn_id: str, msg_id: bytes) -> ChatEvent | None:
+def unshown(tx: Transaction, seal: Seal, conn_id: str, msg_id: bytes) -> ChatEvent | None:
     """What a stored message says, if it was not shown yet and its chat is not muted."""
     rows = tx.query(
-        "SELECT kind, group_id, text, file_name, member, received_at FROM items"
+        "SELECT kind, group_id, content, received_at FROM items"
         " WHERE conn_id = ? AND msg_id = ? AND is_shown = 0",
         (conn_id, msg_id),
     )
     row = find_contact(tx, conn_id)
     if not rows or row is None:
         return None
-    [(kind, group_id, text, file_name, member, at)] = rows
+    [(kind, group_id, content, at)] = rows
     user = _user(tx, row.user_id)
     if not user.show_notifications:
         return None
+    text, file_name, member = json.loads(seal.open(content))
     match kind:
         case "connected":
             return ContactConnected(user, row.contact)

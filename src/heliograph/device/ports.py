@@ -18,6 +18,14 @@ class CoreUnavailable(Exception):
         self.problem = problem
 
 
+class Seal(Protocol):
+    """What encrypts texts at rest, if the user gave a passphrase."""
+
+    def seal(self, plain: bytes) -> bytes: ...
+
+    def open(self, sealed: bytes) -> bytes: ...
+
+
 class ExtensionCore(Protocol):
     """An agent over the database that app and extension share, in the extension."""
 

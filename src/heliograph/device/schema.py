@@ -1,4 +1,7 @@
-"""The tables of a phone: its settings and chats. Times in Unix seconds, as routers give them."""
+"""The tables of a phone: its settings and chats. Times in Unix seconds, as routers give them.
+
+What a message says is sealed when the phone has a passphrase: `items.content`.
+"""
 
 from heliograph.db.database import Migration
 
@@ -53,4 +56,6 @@ MIGRATIONS = (
         )
         """,
     ),
+    # In place of text, file_name and member, which stay empty: see `chats.seal_texts`.
+    Migration("0002_sealed", "ALTER TABLE items ADD COLUMN content {blob}"),
 )

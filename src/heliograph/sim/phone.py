@@ -31,7 +31,7 @@ from heliograph.device.states import AppState, CoreState, NotificationsMode, Pre
 from heliograph.device.store import FILE, DeviceStore
 from heliograph.journal.events import NO_JOURNAL, Journal
 from heliograph.sim.phone_app import NTF, SMP, AppSession, PhoneError, SendRefused
-from heliograph.sim.phone_core import AgentCore, SharedSettings
+from heliograph.sim.phone_core import AgentCore, SharedSettings, seal_texts
 from heliograph.wire.tokens import DeviceToken, TokenStatus
 
 __all__ = ["SOURCE", "AppSession", "Phone", "PhoneError", "PhoneStatus", "SendRefused"]
@@ -148,6 +148,7 @@ class Phone:
             journal=self.journal,
         )
         try:
+            await seal_texts(self.store, agent)
             yield AppSession(self.store, agent)
         finally:
             await agent.close()

@@ -16,7 +16,7 @@ from heliograph.device.chat import ChatId, ExpectedMessage, NotifiedConnection
 from heliograph.device.content import Problem
 from heliograph.device.entity import Got
 from heliograph.device.manager import Loaded
-from heliograph.device.ports import CoreUnavailable
+from heliograph.device.ports import CoreUnavailable, Seal
 from heliograph.device.states import AppState, CoreState, NotificationsMode, PreviewMode
 from heliograph.device.store import BADGE, DeviceStore
 from heliograph.journal.events import NO_JOURNAL, Journal
@@ -69,6 +69,7 @@ class AgentCore:
         except (AgentError, DatabaseError, OSError) as exc:
             newer = isinstance(exc.__cause__ or exc, DatabaseNewer)
             raise CoreUnavailable(Problem.NEWER_VERSION if newer else Problem.DAMAGED) from exc
+        await seal_texts(self._store, self._agent)
 
     async def close(self) -> None:
         agent, self._agent = self._agent, None
@@ -79,15 +80,17 @@ class AgentCore:
 
     async def look(self, nonce: bytes, box: bytes) -> Sequence[NotifiedConnection]:
         infos = await self.agent.get_notification_connections(nonce, box)
+        seal = self.agent.store.vault
 
         def read(tx: Transaction) -> list[NotifiedConnection]:
-            found = (_notified(tx, info) for info in infos)
+            found = (_notified(tx, seal, info) for info in infos)
             return [item for item in found if item is not None]
 
         return await self._store.read(read)
 
     async def fetch(self, conn_id: str, expected: ExpectedMessage) -> Got | None:
-        stored = await self._store.read(lambda tx: _stored(tx, conn_id, expected))
+        seal = self.agent.store.vault
+        stored = await self._store.read(lambda tx: _stored(tx, seal, conn_id, expected))
         if stored is not None:
             return stored
         message = await self.agent.get_message(conn_id)
@@ -117,9 +120,10 @@ class AgentCore:
 
     async def _handle(self, message: Message) -> Got:
         """Stored, answered, acknowledged: in this order, so that none is lost with the process."""
+        seal = self.agent.store.vault
         processed = await self._store.write(
             lambda tx: chats.process(
-                tx, message.conn_id, message.broker_id, message.broker_ts, message.body
+                tx, seal, message.conn_id, message.broker_id, message.broker_ts, message.body
             )
         )
         for reply in processed.replies:
@@ -128,7 +132,7 @@ class AgentCore:
         return processed.got
 
 
-def _notified(tx: Transaction, info: NotificationInfo) -> NotifiedConnection | None:
+def _notified(tx: Transaction, seal: Seal, info: NotificationInfo) -> NotifiedConnection | None:
     known = chats.entity_of(tx, info.conn_id)
     if known is None:
         return None
@@ -136,16 +140,23 @@ def _notified(tx: Transaction, info: NotificationInfo) -> NotifiedConnection | N
     if info.msg_id is None or info.msg_ts is None:
         return NotifiedConnection(info.conn_id, user, entity, None, info.nonce)
     expected = ExpectedMessage(info.msg_id, info.msg_ts)
-    stored = _stored(tx, info.conn_id, expected)
+    stored = _stored(tx, seal, info.conn_id, expected)
     is_old = stored is not None and stored.event is None
     return NotifiedConnection(info.conn_id, user, entity, expected, info.nonce, is_old)
 
 
-def _stored(tx: Transaction, conn_id: str, expected: ExpectedMessage) -> Got | None:
+def _stored(tx: Transaction, seal: Seal, conn_id: str, expected: ExpectedMessage) -> Got | None:
     if not chats.is_stored(tx, conn_id, expected.msg_id):
         return None
-    event = chats.unshown(tx, conn_id, expected.msg_id)
+    event = chats.unshown(tx, seal, conn_id, expected.msg_id)
     return Got(expected.msg_id, expected.timestamp, event)
+
+
+async def seal_texts(store: DeviceStore, agent: Agent) -> None:
+    """Texts that were stored before they were sealed, with the key of the agent's store."""
+    seal = agent.store.vault
+    if await store.read(chats.has_unsealed):
+        await store.write(lambda tx: chats.seal_texts(tx, seal))
 
 
 async def set_shown(store: DeviceStore, conn_id: str, up_to: int) -> None:
