@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from heliograph.cli.main import main
@@ -24,7 +26,7 @@ from heliograph.doctor.files import judge_disk
 from heliograph.doctor.findings import Finding, Level
 from heliograph.doctor.subject import Thresholds, find_directories
 from heliograph.ntf.schema import MIGRATIONS
-from heliograph.pipeline.tables import MANIFEST, Manifest, encode
+from heliograph.pipeline.tables import MANIFEST, DataFile, Manifest, encode
 from heliograph.runtime.identity import rotate_leaf
 from heliograph.sim.apns import ApnsRules, ApnsService
 from heliograph.sim.script import Rule, Script
@@ -366,9 +368,33 @@ async def test_what_the_ledger_says(home: Path) -> None:
     words = ("2 notifications are unaccounted for", "pipeline once")
     await the_one(home / "ntf", Level.PROBLEM, *words, environ=JOURNAL)
     manifest(home, counts={"quarantined": 3})
-    await the_one(home / "ntf", Level.WARNING, "3 events are in quarantine", environ=JOURNAL)
+    await the_one(home / "ntf", Level.WARNING, "3 events or files", environ=JOURNAL)
     (home / "tables" / MANIFEST).write_text("rubbish")
     await the_one(home / "ntf", Level.PROBLEM, "cannot be read", environ=JOURNAL)
+
+
+async def test_what_is_in_quarantine(home: Path) -> None:
+    """Files as a whole are told from single events, though they are counted together."""
+    segments(home, 1)
+    manifest(home)
+    event = {"event_id": "ab", "reason": "unknown kind", "raw": "{}"}
+    file = {"event_id": "r/1-1.parquet", "reason": "not a Parquet file", "raw": None}
+    for name, rows in (("file", [file]), ("both", [event, file])):
+        pq.write_table(pa.Table.from_pylist(rows), home / "tables" / f"{name}.parquet")
+
+    def quarantine(name: str, count: int) -> None:
+        files = {"quarantine": (DataFile(f"{name}.parquet", 1, 1),)}
+        manifest(home, counts={"quarantined": count}, files=files)
+
+    quarantine("file", 1)
+    words = ("1 files of the journal cannot be read", "r/1-1.parquet (not a Parquet file)")
+    await the_one(home / "ntf", Level.WARNING, *words, environ=JOURNAL)
+    quarantine("both", 3)
+    told = [item.text for item in bad(await of_pipeline(home))]
+    assert len(told) == 2
+    assert told[1] == "2 events are in quarantine: they do not fit the schema: unknown kind"
+    quarantine("gone", 3)
+    await the_one(home / "ntf", Level.WARNING, "3 events or files", environ=JOURNAL)
 
 
 # Push providers.

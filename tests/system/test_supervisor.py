@@ -1,5 +1,6 @@
 """The supervisor, with real processes that do little."""
 
+import asyncio
 import os
 import signal
 import sys
@@ -103,6 +104,43 @@ async def test_what_does_not_stop_is_killed(make: Make, monkeypatch: pytest.Monk
     await supervisor.stop()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+async def test_what_waits_keeps_no_stop_waiting(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither what is to be started again, nor what needs something that never comes."""
+    monkeypatch.setattr(module, "STOP_SECONDS", 1000.0)
+    monkeypatch.setattr(module, "FIRST_DELAY", 1000.0)
+    ended = part("a", "raise SystemExit(3)", is_slow=True)
+    supervisor = make(ended, part("b", READY, needs=("a",), is_slow=True), part("c", READY))
+    await supervisor.start()
+    statuses = supervisor.status.parts
+    await until(lambda: statuses["a"].state is PartState.WAITING)
+    async with asyncio.timeout(30):
+        await supervisor.stop()
+    assert {status.state for status in statuses.values()} == {PartState.STOPPED}
+
+
+async def test_a_log_that_cannot_be_written(make: Make, tmp_path: Path) -> None:
+    Layout(tmp_path).log("a").mkdir(parents=True)
+    supervisor = make(part("a", READY))
+    with pytest.raises(StartError, match=r"a did not start: .*a\.log: Is a directory"):
+        await supervisor.start()
+    assert supervisor.status.parts["a"].pid is None
+
+
+async def test_no_place_for_logs(make: Make, tmp_path: Path) -> None:
+    Layout(tmp_path).logs.write_text("a file")
+    with pytest.raises(StartError, match="logs: File exists"):
+        await make(part("a", READY)).start()
+
+
+async def test_a_part_that_says_much(make: Make) -> None:
+    """What is too long to be its word that it is ready is passed over."""
+    supervisor = make(part("a", f"print('x' * (3 << 20), flush=True); {READY}"))
+    await supervisor.start()
+    assert supervisor.status.parts["a"].told == "here"
 
 
 async def test_errors_go_to_the_log(make: Make, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_history(layout: Layout, sources: SystemSources) -> None:
     old = {"at": now - 90_000, "fates": {"shown": 9}, "p50_us": 1, "p99_us": 1}
     account = {"at": now, "fates": {"shown": 12, "expired": 1}, "hours": [old, recent]}
     with open_tables(layout.tables) as tables:
-        tables.commit(notes={"account": account}, counts={"events": 77})
+        tables.commit(notes={"account": account}, counts={"events": 77, "quarantined": 2})
     assert sources.history(24) == {
         "hours": 24,
         "points": [
@@ -87,11 +87,13 @@ def test_history(layout: Layout, sources: SystemSources) -> None:
     assert len(sources.history(48)["points"]) == 2
     told = sources.pipeline()
     assert (told["state"], told["events"]) == ("nothing is unaccounted for", 77)
+    assert told["quarantined"] == 2
 
 
 def test_tables_that_cannot_be_read(layout: Layout, sources: SystemSources) -> None:
     layout.tables.mkdir()
     (layout.tables / "manifest.json").write_text("{")
     assert sources.pipeline()["state"] == "its tables cannot be read"
+    assert sources.pipeline()["quarantined"] is None
     assert sources.history(1)["points"] == []
     assert sources.search(MINE)["kind"] == "nothing"

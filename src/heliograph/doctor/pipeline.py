@@ -3,9 +3,15 @@
 It looks at files alone: neither Spark nor the pipeline need to be installed or to run.
 """
 
+import contextlib
 import os
 import time
+from collections import Counter
 from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from heliograph.doctor.findings import Finding, Findings, good, note, problem, warning
 from heliograph.doctor.subject import Subject
@@ -17,6 +23,8 @@ __all__ = ["check_journal", "check_pipeline"]
 
 UNACCOUNTED = "unaccounted"
 """The fate that no notification may have."""
+_REPORT = "the pipeline's report has the reasons: `heliograph pipeline report`"
+_COLUMNS = ("event_id", "reason", "raw")
 
 
 def check_journal(subject: Subject) -> Findings:
@@ -55,6 +63,7 @@ def check_pipeline(subject: Subject) -> Findings:
     lag = max((time.time() - item.modified for item in waiting), default=0.0)
     yield _judge_lag(subject, tables, len(waiting), lag)
     yield from _judge_account(manifest)
+    yield from _judge_quarantine(tables, manifest)
 
 
 def _tables_beside(directory: Path) -> Path | None:
@@ -86,10 +95,42 @@ def _judge_account(manifest: Manifest) -> Findings:
             f"{missing} notifications are unaccounted for",
             "see which: `heliograph pipeline once` prints them; a journal may have lost events",
         )
-    quarantined = manifest.counts.get("quarantined", 0)
-    if quarantined:
+
+
+def _judge_quarantine(tables: Path, manifest: Manifest) -> Findings:
+    """Events one by one, and files as a whole, which are in the same table and the same count."""
+    total = manifest.counts.get("quarantined", 0)
+    if not total:
+        return
+    rows = _quarantined(tables, manifest)
+    files = {row["event_id"]: row["reason"] for row in rows if row["raw"] is None}
+    reasons = Counter(str(row["reason"]) for row in rows if row["raw"] is not None)
+    if files:
+        name, reason = min(files.items())
         yield warning(
             "pipeline",
-            f"{quarantined} events are in quarantine: they do not fit the schema",
-            "see the reasons in the table `quarantine`; routers of another version, perhaps",
+            f"{len(files)} files of the journal cannot be read and are in quarantine:"
+            f" {name} ({reason})",
+            "what is in them is not accounted for: see that the router's disk is sound, and keep"
+            " the files for whoever mends them",
         )
+    if reasons:
+        yield warning(
+            "pipeline",
+            f"{max(total - len(files), 1)} events are in quarantine: they do not fit the schema:"
+            f" {reasons.most_common(1)[0][0]}",
+            f"{_REPORT}; perhaps a router is newer than the pipeline: use the same version",
+        )
+    if not rows:
+        yield warning("pipeline", f"{total} events or files are in quarantine", _REPORT)
+
+
+def _quarantined(tables: Path, manifest: Manifest) -> list[dict[str, Any]]:
+    """What is still there of it: old rows go, and the count stays."""
+    rows: list[dict[str, Any]] = []
+    for file in manifest.of("quarantine"):
+        with contextlib.suppress(OSError, pa.ArrowException):
+            rows += pq.read_table(
+                tables / file.path, columns=["event_id", "reason", "raw"]
+            ).to_pylist()
+    return rows

@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 READY = b"ready"
 START_SECONDS = 60.0
 STOP_SECONDS = 20.0
+KILL_SECONDS = 5.0
 FIRST_DELAY, LAST_DELAY = 0.5, 30.0
 SETTLED_SECONDS = 60.0
 """A part that ran so long is started again without delay."""
@@ -40,7 +41,7 @@ class Supervisor:
         self._parts = tuple(parts)
         self._processes: dict[str, Process] = {}
         self._ready = {part.name: asyncio.Event() for part in self._parts}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._begins: dict[str, int] = {}
         """Where the log of each part's last run begins."""
         self._is_stopping = False
@@ -49,11 +50,16 @@ class Supervisor:
 
     async def start(self) -> None:
         """Until every part that is not slow is ready. Raises `StartError`."""
-        self._layout.logs.mkdir(mode=0o700, exist_ok=True)
-        self._tasks = [asyncio.ensure_future(self._keep(part)) for part in self._parts]
+        try:
+            self._layout.logs.mkdir(mode=0o700, exist_ok=True)
+        except OSError as exc:
+            raise StartError(f"{self._layout.logs}: {exc.strerror}") from exc
+        self._tasks = {part.name: asyncio.ensure_future(self._keep(part)) for part in self._parts}
         waiting = asyncio.ensure_future(self._all_ready())
         done, _ = await asyncio.wait(
-            {waiting, *self._tasks}, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            {waiting, *self._tasks.values()},
+            timeout=START_SECONDS,
+            return_when=asyncio.FIRST_COMPLETED,
         )
         if waiting not in done:
             waiting.cancel()
@@ -74,19 +80,27 @@ class Supervisor:
     async def stop(self) -> None:
         """All at once: what they know of each other is on the wire, and survives."""
         self._is_stopping = True
-        for process in self._processes.values():
-            _signal(process, signal.SIGTERM)
-        if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
-            for name, process in self._processes.items():
-                if process.returncode is None:
-                    logger.warning("%s did not stop in %.0f s: killed", name, STOP_SECONDS)
-                    _signal(process, signal.SIGKILL)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        for name, task in self._tasks.items():
+            process = self._processes.get(name)
+            if process is not None and process.returncode is None:
+                _signal(process, signal.SIGTERM)
+            else:
+                task.cancel()  # it waits for another, or to be started again
+        await self._until_ended(STOP_SECONDS)
+        for name, process in self._processes.items():
+            if process.returncode is None:
+                logger.warning("%s did not stop in %.0f s: killed", name, STOP_SECONDS)
+                _signal(process, signal.SIGKILL)
+        await self._until_ended(KILL_SECONDS)
+        for task in self._tasks.values():
+            task.cancel()  # something that it started holds its output open
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self.status.is_up = False
         self._note()
+
+    async def _until_ended(self, patience: float) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=patience)
 
     async def _all_ready(self) -> None:
         for part in self._parts:
@@ -94,31 +108,48 @@ class Supervisor:
                 await self._ready[part.name].wait()
 
     async def _keep(self, part: Part) -> None:
-        for name in part.needs:
-            await self._ready[name].wait()
         status = self.status.parts[part.name]
+        try:
+            for name in part.needs:
+                await self._ready[name].wait()
+            await self._start_again_and_again(part, status)
+        finally:
+            status.state, status.pid = PartState.STOPPED, None
+            self._note()
+
+    async def _start_again_and_again(self, part: Part, status: PartStatus) -> None:
         delay = FIRST_DELAY
         while not self._is_stopping:
             started = time.monotonic()
-            code = await self._run(part, status)
-            status.pid, status.since, status.ended = None, time.time(), _ending(code)
+            try:
+                code = await self._run(part, status)
+                ended, last_words = _ending(code), self._last_words(part, code)
+            except OSError as exc:  # no more processes, or its log cannot be written
+                ended = f"{exc.filename or part.command[0]}: {exc.strerror}"
+                last_words = f"{part.name} did not start: {ended}"
+            status.pid, status.since, status.ended = None, time.time(), ended
             if self._is_stopping:
                 break
             if not self._ready[part.name].is_set() and not part.is_slow:
-                raise StartError(self._last_words(part, code))
+                raise StartError(last_words)
             if time.monotonic() - started > SETTLED_SECONDS:
                 delay = FIRST_DELAY
-            logger.warning("%s ended (%s): starts again in %g s", part.name, status.ended, delay)
+            logger.warning("%s ended (%s): starts again in %g s", part.name, ended, delay)
             status.state = PartState.WAITING
             status.restarts += 1
             self._note()
             await asyncio.sleep(delay)
             delay = min(delay * 2, LAST_DELAY)
-        status.state = PartState.STOPPED
-        self._note()
 
     async def _run(self, part: Part, status: PartStatus) -> int:
         status.state, status.since = PartState.STARTING, time.time()
+        log = LogFile(self._layout.log(part.name))
+        try:
+            return await self._run_with(log, part, status)
+        finally:
+            log.close()
+
+    async def _run_with(self, log: LogFile, part: Part, status: PartStatus) -> int:
         process = await asyncio.create_subprocess_exec(
             *part.command,
             stdin=asyncio.subprocess.DEVNULL,
@@ -133,7 +164,6 @@ class Supervisor:
         self._note()
         if self._is_stopping:
             _signal(process, signal.SIGTERM)
-        log = LogFile(self._layout.log(part.name))
         self._begins[part.name] = log.path.stat().st_size
         try:
             await asyncio.gather(
@@ -141,13 +171,12 @@ class Supervisor:
             )
             return await process.wait()
         finally:
-            log.close()
             if process.returncode is None:
                 _signal(process, signal.SIGKILL)
 
     async def _read_output(self, part: Part, process: Process, status: PartStatus) -> None:
         assert process.stdout is not None  # noqa: S101
-        while line := await process.stdout.readline():
+        while line := await _line(process.stdout):
             if line.startswith(READY):
                 status.told = line[len(READY) :].decode(errors="replace").strip()
                 status.state, status.since = PartState.RUNNING, time.time()
@@ -166,6 +195,13 @@ class Supervisor:
             self.status.write(self._layout.state)
         except OSError as exc:
             logger.warning("%s cannot be written: %s", self._layout.state, exc.strerror)
+
+
+async def _line(stream: asyncio.StreamReader) -> bytes:
+    """The next; one that is too long to be anything we wait for is passed over."""
+    while True:
+        with contextlib.suppress(ValueError):
+            return await stream.readline()
 
 
 async def _copy(stream: asyncio.StreamReader | None, log: LogFile) -> None:

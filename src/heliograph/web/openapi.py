@@ -38,7 +38,12 @@ _LIVE = _object(
         _object(name=_TEXT, state=_TEXT, since=_NUMBER, restarts=_COUNT, told=_TEXT, ended=_TEXT)
     ),
     problems=_object(ntf=_or_null(_TEXT), smp=_or_null(_TEXT)),
-    pipeline=_object(state=_TEXT, lag_seconds=_or_null(_NUMBER), events=_or_null(_COUNT)),
+    pipeline=_object(
+        state=_TEXT,
+        lag_seconds=_or_null(_NUMBER),
+        events=_or_null(_COUNT),
+        quarantined=_or_null(_COUNT),
+    ),
     tokens=_COUNTS,
     subscriptions=_COUNTS,
     smp_routers=_list(_object(name=_TEXT, own={"type": "boolean"}, active=_COUNT, pending=_COUNT)),

@@ -3,6 +3,7 @@
 import re
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +39,7 @@ NOTHING = (
     " are known once the pipeline has seen them."
 )
 
+_COUNTS = ("events", "quarantined")
 _NOTIFICATION = re.compile("[0-9a-f]{32}")
 
 
@@ -66,16 +68,13 @@ class SystemSources:
         try:
             found = status(self._layout.tables, [str(self._layout.journal)], time.time())
         except (OSError, StartError):
-            return {"state": "its tables cannot be read", "lag_seconds": None, "events": None}
+            return _pipeline("its tables cannot be read", None)
         manifest = found.manifest
         if not manifest.version:
-            return {"state": "nothing was taken yet", "lag_seconds": found.lag, "events": None}
+            return _pipeline("nothing was taken yet", found.lag)
         missing = (manifest.notes.get("account") or {"fates": {}})["fates"].get(UNACCOUNTED, 0)
-        return {
-            "state": f"{missing} are unaccounted for" if missing else "nothing is unaccounted for",
-            "lag_seconds": round(found.lag or 0.0, 1),
-            "events": manifest.counts.get("events", 0),
-        }
+        state = f"{missing} are unaccounted for" if missing else "nothing is unaccounted for"
+        return _pipeline(state, round(found.lag or 0.0, 1), manifest.counts)
 
     def history(self, hours: int) -> dict[str, Any]:
         try:
@@ -133,6 +132,14 @@ class SystemSources:
         finally:
             dialect.close()
         return None if found is None else _token_answer(found, time.time())
+
+
+def _pipeline(
+    state: str, lag: float | None, counts: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """`quarantined` are events that do not fit, and files that cannot be read."""
+    told = {name: None if counts is None else counts.get(name, 0) for name in _COUNTS}
+    return {"state": state, "lag_seconds": lag, **told}
 
 
 def _point(hour: dict[str, Any]) -> dict[str, Any]:

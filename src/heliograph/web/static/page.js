@@ -135,6 +135,7 @@ function showLive(told) {
     ["pipeline", told.pipeline.state],
     ["pipeline lag", lag === null ? "–" : duration(lag)],
     ["events accounted for", told.pipeline.events === null ? "–" : number(told.pipeline.events)],
+    ["in quarantine", told.pipeline.quarantined === null ? "–" : number(told.pipeline.quarantined)],
   ]);
 }
 
