@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from heliograph.journal.events import Hasher, Journal
+from heliograph.journal.arrow import one_by_one
+from heliograph.journal.events import Hasher, Journal, Many
 from heliograph.journal.identity import JournalIdentity
 from heliograph.journal.writer import JournalWriter
 
@@ -19,8 +20,6 @@ NOTIFICATIONS = 20_000
 EVENTS = 5
 ROUNDS = 7
 BURST = 100
-STORED = ("notification", "token", "subscription", "provider", "ntf_seq")
-PUSH = ("token", "provider", "mode", "push", "attempt")
 TOKENS = 4_000
 KEY = bytes(32)
 
@@ -36,41 +35,49 @@ async def run() -> None:
         def burst(journal: Journal, start: int, nonces: list[bytes] = nonces) -> None:
             """As a notification router does: received, stored, owed, tried, accepted."""
             numbers = range(start, start + BURST)
-            own = True, "smp1.example.com"
-            journal.many(
-                "nmsg_received",
-                ("at", "notification", "own_server", "smp_host"),
-                [(1e9, nonces[number], *own) for number in numbers],
-            )
-            journal.many(
-                "nmsg_stored",
-                (*STORED, "own_server", "smp_host"),
-                [
-                    (
-                        nonces[number],
-                        tokens[number % TOKENS],
-                        subscriptions[number % len(subscriptions)],
-                        "apns_prod",
-                        number,
-                        *own,
-                    )
-                    for number in numbers
-                ],
-            )
-            pushes = [
-                (token := tokens[number % TOKENS], "apns_prod", "message", token, 1)
+            own = {"own_server": True, "smp_host": "smp1.example.com"}
+            fated = [
+                (
+                    nonces[number],
+                    1e9,
+                    number,
+                    tokens[number % TOKENS],
+                    subscriptions[number % len(subscriptions)],
+                    "apns_prod",
+                )
                 for number in numbers
             ]
-            owed = [(*push, number) for push, number in zip(pushes, numbers, strict=True)]
-            journal.many("push_owed", (*PUSH, "through"), owed)
-            for push in pushes:
-                columns: dict[str, Any] = dict(zip(PUSH, push, strict=True))
-                journal("push_attempted", **columns)
+            notification, at, seq, token, subscription, provider = zip(*fated, strict=True)
+            journal.many("nmsg_received", BURST, notification=notification, at=at, **own)
             journal.many(
-                "push_accepted",
-                (*PUSH, "through", "notifications"),
-                [(*row, [nonces[row[-1]]]) for row in owed],
+                "nmsg_stored",
+                BURST,
+                notification=notification,
+                token=token,
+                subscription=subscription,
+                provider=provider,
+                ntf_seq=seq,
+                **own,
             )
+            push = {
+                "token": token,
+                "provider": provider,
+                "mode": ["message" for _ in numbers],
+                "push": token,
+                "attempt": [1 for _ in numbers],
+            }
+            journal.many("push_owed", BURST, **push, through=seq)
+            for token_id in token:
+                journal(
+                    "push_attempted",
+                    token=token_id,
+                    provider="apns_prod",
+                    mode="message",
+                    push=token_id,
+                    attempt=1,
+                )
+            carried = [[nonce] for nonce in notification]
+            journal.many("push_accepted", BURST, **push, through=seq, notifications=carried)
 
         journal.append(_journal(burst))
         lines.append(_lines(burst))
@@ -120,9 +127,9 @@ class _Lines(Journal):
         event = {"kind": kind, "at": at or time.time(), "mono": time.monotonic_ns(), **columns}
         self._file.write(json.dumps(event, separators=(",", ":")) + "\n")
 
-    def many(self, kind: str, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-        for row in rows:
-            self(kind, **dict(zip(names, row, strict=True)))
+    def many(self, kind: str, count: int, /, **columns: Any) -> None:
+        for _, at, _, found in one_by_one([Many(kind, time.time(), 0, count, columns)]):
+            self(kind, at, **found)
 
     def close(self) -> None:
         self._file.close()

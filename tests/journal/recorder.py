@@ -4,7 +4,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from heliograph.journal.events import Hasher, Journal
+from heliograph.journal.arrow import one_by_one
+from heliograph.journal.events import Hasher, Journal, Many, is_column
 from heliograph.journal.schema import SCHEMA_VERSION, violations
 
 KEY = bytes(32)
@@ -52,10 +53,14 @@ class Notes(Journal):
         self.problems += [f"{kind}: {problem}" for problem in violations(common | hashed)]
         self.events.append(Noted(kind, at, hashed))
 
-    def many(self, kind: str, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-        for row in rows:
-            columns = dict(zip(names, row, strict=True))
-            self(kind, **{name: value for name, value in columns.items() if value is not None})
+    def many(self, kind: str, count: int, /, **columns: Any) -> None:
+        self.problems += [
+            f"{kind}: {name} has {len(values)} values, not {count}"
+            for name, values in columns.items()
+            if is_column(values) and len(values) != count
+        ]
+        for _, at, _, found in one_by_one([Many(kind, time.time(), 0, count, columns)]):
+            self(kind, at, **{name: value for name, value in found.items() if value is not None})
 
     def of(self, kind: str) -> list[Noted]:
         return [event for event in self.events if event.kind == kind]

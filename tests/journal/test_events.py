@@ -1,11 +1,12 @@
 import os
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.journal import events
-from heliograph.journal.arrow import SCHEMA, Origin, complete, table_of
-from heliograph.journal.events import NO_JOURNAL, Event, Hasher, notification_id
+from heliograph.journal.arrow import SCHEMA, Origin, complete, one_by_one, table_of
+from heliograph.journal.events import NO_JOURNAL, Event, Hasher, Many, notification_id
 from heliograph.journal.schema import COLUMNS, KINDS, ColumnType
 
 KEY = bytes(range(32))
@@ -57,6 +58,27 @@ def test_events_come_back_from_columns(given: list[Event]) -> None:
         assert found == common | {"mono": mono, "seq": row["seq"]} | expected
 
 
+@st.composite
+def noted_together(draw: st.DrawFn) -> Many:
+    """Some columns have a value for each, others are the same for all."""
+    kind, at, mono, columns = draw(noted())
+    size = draw(st.integers(1, 5))
+    for name, value in columns.items():
+        if isinstance(value, list) or draw(st.booleans()):
+            others: Any = draw(noted())[3].get(name)
+            columns[name] = draw(st.permutations([value, *[others] * (size - 1)]))
+    if draw(st.booleans()):
+        columns["at"] = [at + number for number in range(size)]
+    return Many(kind, at, mono, size, columns)
+
+
+@given(st.lists(noted() | noted_together(), min_size=1, max_size=8))
+def test_events_noted_together_are_as_those_noted_one_by_one(given: list[Event | Many]) -> None:
+    together = complete([table_of(given, ORIGIN, 5, Hasher(KEY))]).sort_by("seq")
+    alone = complete([table_of([*one_by_one(given)], ORIGIN, 5, Hasher(KEY))]).sort_by("seq")
+    assert together.to_pylist() == alone.to_pylist()
+
+
 def test_hashes() -> None:
     one, other = Hasher(KEY), Hasher(bytes(32))
     value = os.urandom(24)
@@ -77,7 +99,9 @@ def test_few_hashes_are_remembered() -> None:
     for number in range(events.CACHED + 10):
         hashes[number.to_bytes(4)]
     assert len(hashes) < 20
-    assert hashes[None] is None
+    one, other = b"one", b"other"
+    assert hashes.of([one, None, other, one]) == [hashes[one], None, hashes[other], hashes[one]]
+    assert hashes.of([]) == []
 
 
 async def test_no_journal() -> None:

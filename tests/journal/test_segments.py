@@ -4,7 +4,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from heliograph.journal.arrow import SCHEMA, Origin, table_of
+from heliograph.journal.arrow import SCHEMA, Origin, complete, table_of
 from heliograph.journal.events import Hasher
 from heliograph.journal.log import Log, read_log
 from heliograph.journal.segments import Sealed, SegmentWriter, new_boot, recover
@@ -123,3 +123,18 @@ def test_the_oldest_are_removed(tmp_path: Path) -> None:
     # The newest stays, however small the limit is.
     assert sealed.remove_oldest(0) == (1, 3)
     assert [path.name for path in tmp_path.iterdir()] == ["100-00000002.parquet"]
+
+
+def test_a_log_of_before_is_sealed(tmp_path: Path) -> None:
+    """In which each event had its origin, and no frame."""
+    log = Log(tmp_path / "_7-00000001.log")
+    log.append(complete([table(1)]).replace_schema_metadata(None))
+    log.close()
+    assert recover(tmp_path) == 3
+    sealed = tmp_path / "7-00000001.parquet"
+    assert pq.read_schema(sealed).equals(SCHEMA)
+    assert pq.read_table(sealed)["event_id"].to_pylist() == [
+        "router-7-1",
+        "router-7-2",
+        "router-7-3",
+    ]

@@ -1,14 +1,15 @@
 """Events as Arrow tables: column by column, because one at a time would cost ten times as much."""
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from heliograph.journal.events import Event, Hasher, Many
+from heliograph.journal.events import HASH_SIZE, Event, Hasher, Hashes, Many, is_column
 from heliograph.journal.schema import COLUMNS, KINDS, SCHEMA_VERSION, ColumnType
 
 __all__ = ["SCHEMA", "Origin", "complete", "one_by_one", "size_of", "table_of"]
@@ -30,6 +31,7 @@ SCHEMA = pa.schema(
     ],
     {"heliograph.journal.schema": str(SCHEMA_VERSION)},
 )
+_ORIGIN = b"heliograph.journal.origin"
 REPETITIVE = frozenset(
     (
         "router",
@@ -48,41 +50,50 @@ REPETITIVE = frozenset(
 _COLUMNS_OF = {kind.name: frozenset((*kind.has, *kind.may_have)) for kind in KINDS.values()}
 
 
-class Origin:
-    """Who writes, and in which run."""
+class Origin(NamedTuple):
+    """Who writes, and in which run: the same for a whole segment, so `complete` writes it out."""
 
-    def __init__(self, router: str, part: str, boot: int) -> None:
-        self._constant = {
-            "schema": pa.scalar(SCHEMA_VERSION, pa.int16()),
-            "router": _dictionary([router]),
-            "part": _dictionary([part]),
-            "boot": pa.scalar(boot, pa.int64()),
-        }
-        self._prefix = pa.scalar(f"{router}-{boot}")
+    router: str
+    part: str
+    boot: int
 
-    def columns(self, seqs: Sequence[int]) -> dict[str, pa.Array]:
-        count = len(seqs)
-        seq = pa.array(seqs, pa.int64())
-        found = {
-            name: _repeat(value, count)
-            if isinstance(value, pa.DictionaryArray)
-            else pa.repeat(value, count)
-            for name, value in self._constant.items()
+    @property
+    def metadata(self) -> dict[bytes, bytes]:
+        return {_ORIGIN: f"{self.router} {self.part} {self.boot}".encode()}
+
+    @classmethod
+    def of(cls, metadata: Mapping[bytes, bytes] | None) -> "Origin | None":
+        """None in logs of before: there it is in columns of every event."""
+        found = (metadata or {}).get(_ORIGIN)
+        if found is None:
+            return None
+        router, part, boot = found.decode().split(" ")
+        return cls(router, part, int(boot))
+
+    def columns(self, seq: pa.ChunkedArray) -> dict[str, Any]:
+        count = len(seq)
+        prefix = f"{self.router}-{self.boot}-"
+        return {
+            "schema": pa.repeat(pa.scalar(SCHEMA_VERSION, pa.int16()), count),
+            "router": _repeat(self.router, count),
+            "part": _repeat(self.part, count),
+            "boot": pa.repeat(pa.scalar(self.boot, pa.int64()), count),
+            "event_id": pc.binary_replace_slice(seq.cast(pa.string()), 0, 0, prefix),
         }
-        found["event_id"] = pc.binary_join_element_wise(self._prefix, seq.cast(pa.string()), "-")
-        found["seq"] = seq
-        return found
 
 
 def size_of(noted: Event | Many) -> int:
-    return len(noted.rows) if isinstance(noted, Many) else 1
+    return noted.size if isinstance(noted, Many) else 1
 
 
 def one_by_one(noted: Iterable[Event | Many]) -> Iterator[Event]:
     for item in noted:
         if isinstance(item, Many):
-            for row in item.rows:
-                columns = dict(zip(item.names, row, strict=True))
+            for number in range(item.size):
+                columns = {
+                    name: value[number] if is_column(value) else value
+                    for name, value in item.columns.items()
+                }
                 yield item.kind, columns.pop("at", item.at), item.mono, columns
         else:
             yield item
@@ -96,62 +107,84 @@ def table_of(
     Events of one kind have the same columns, so each kind is converted by itself.
     """
     singles: dict[str, tuple[list[int], list[Event]]] = {}
-    groups: dict[tuple[str, tuple[str, ...]], tuple[list[int], list[Many]]] = {}
+    groups: dict[tuple[str, ...], tuple[list[int], list[Many]]] = {}
     seq = first_seq
     for item in noted:
         if isinstance(item, Many):
-            seqs, many = groups.setdefault((item.kind, item.names), ([], []))
-            seqs += range(seq, seq + len(item.rows))
+            seqs, many = groups.setdefault((item.kind, *item.columns), ([], []))
+            seqs.append(seq)
             many.append(item)
-            seq += len(item.rows)
+            seq += item.size
         else:
             seqs, events = singles.setdefault(item[0], ([], []))
             seqs.append(seq)
             events.append(item)
             seq += 1
-    tables = [_of_kind(kind, *found, origin, hasher) for kind, found in singles.items()]
-    tables += [_of_many(*key, *found, origin, hasher) for key, found in groups.items()]
-    return pa.concat_tables(tables, promote_options="default")
+    tables = [_of_kind(kind, *found, hasher) for kind, found in singles.items()]
+    tables += [_of_many(*found, hasher) for found in groups.values()]
+    joined = pa.concat_tables(tables, promote_options="default")
+    return joined.replace_schema_metadata(origin.metadata)
 
 
-def _of_kind(
-    kind: str, seqs: list[int], events: Sequence[Event], origin: Origin, hasher: Hasher
-) -> pa.Table:
+def _of_kind(kind: str, seqs: list[int], events: Sequence[Event], hasher: Hasher) -> pa.Table:
     _, at, mono, columns = zip(*events, strict=True)
-    found = _common(kind, seqs, at, mono, origin)
+    found = {
+        "seq": pa.array(seqs, pa.int64()),
+        "kind": _repeat(kind, len(seqs)),
+        "at": _times(at),
+        "mono": pa.array(mono, pa.int64()),
+    }
     for name, values in _values(kind, columns).items():
         found[name] = _column(name, values, hasher)
     return pa.table(found)
 
 
-def _of_many(
-    kind: str,
-    names: tuple[str, ...],
-    seqs: list[int],
-    many: Sequence[Many],
-    origin: Origin,
-    hasher: Hasher,
-) -> pa.Table:
-    rows = many[0].rows if len(many) == 1 else [row for item in many for row in item.rows]
-    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
-    at = columns.pop("at", None) or [item.at for item in many for _ in item.rows]
-    mono = [item.mono for item in many for _ in item.rows]
-    found = _common(kind, seqs, at, mono, origin)
-    for name, values in columns.items():
-        found[name] = _column(name, values, hasher)
+def _of_many(firsts: list[int], many: Sequence[Many], hasher: Hasher) -> pa.Table:
+    """`firsts` are the `seq` of the first event of each. All have the same kind and columns."""
+    counts = [item.size for item in many]
+    ends = pa.array([*accumulate(counts)], pa.int32())
+    total = ends[-1].as_py()
+    starts = [
+        first - end + count
+        for first, end, count in zip(firsts, ends.to_pylist(), counts, strict=True)
+    ]
+    kind, columns = many[0].kind, many[0].columns
+    found = {
+        "seq": pc.add(_spread(pa.array(starts, pa.int64()), ends), pa.arange(0, total)),
+        "kind": _repeat(kind, total),
+        "mono": _spread(pa.array([item.mono for item in many], pa.int64()), ends),
+    }
+    if "at" not in columns:
+        found["at"] = _spread(_times([item.at for item in many]), ends)
+    for name in columns:
+        values = _joined([(item.size, item.columns[name]) for item in many])
+        if name == "at":
+            found[name] = _times(values)
+        else:
+            found[name] = _column(name, values, hasher)
     return pa.table(found)
 
 
-def _common(
-    kind: str, seqs: list[int], at: Sequence[float], mono: Sequence[int], origin: Origin
-) -> dict[str, pa.Array]:
-    found = origin.columns(seqs)
-    found["kind"] = _repeat(_dictionary([kind]), len(seqs))
+def _joined(parts: Sequence[tuple[int, Any]]) -> Sequence[Any]:
+    """One column from those of several `Many`."""
+    return [
+        *chain.from_iterable(
+            value if is_column(value) else (value,) * count for count, value in parts
+        )
+    ]
+
+
+def _times(at: Sequence[float]) -> pa.Array:
     # Whole microseconds are exact in a float until the year 2255.
     microseconds = pc.multiply(pa.array(at, pa.float64()), 1e6)
-    found["at"] = pc.round(microseconds).cast(pa.int64()).cast(_TYPES[ColumnType.TIME])
-    found["mono"] = pa.array(mono, pa.int64())
-    return found
+    return pc.round(microseconds).cast(pa.int64()).cast(_TYPES[ColumnType.TIME])
+
+
+def _spread(values: pa.Array, ends: pa.Array) -> pa.Array:
+    """Each value as often as until its end."""
+    if len(values) == 1:
+        return pa.repeat(values[0], ends[0].as_py())
+    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, values))
 
 
 def _values(kind: str, columns: Sequence[dict[str, Any]]) -> dict[str, Sequence[Any]]:
@@ -169,31 +202,56 @@ def _values(kind: str, columns: Sequence[dict[str, Any]]) -> dict[str, Sequence[
 def _column(name: str, values: Sequence[Any], hasher: Hasher) -> pa.Array:
     kind = COLUMNS[name].type
     hashed = hasher.of(name)
+    if kind is ColumnType.TEXTS:
+        return _lists(values, hashed)
     if hashed is not None:
-        get = hashed.__getitem__
-        if kind is ColumnType.TEXTS:
-            values = [None if ids is None else [*map(get, ids)] for ids in values]
-        else:
-            values = [*map(get, values)]
-    return pa.array(values, _REPEATED if name in REPETITIVE else _TYPES[kind])
+        values = hashed.of(values)
+        if name not in REPETITIVE:
+            return _hashes(values)
+    if name not in REPETITIVE:
+        return pa.array(values, _TYPES[kind])
+    if values.count(values[0]) == len(values):
+        return _repeat(values[0], len(values))
+    return pa.array(values, _REPEATED)
 
 
-def _dictionary(values: list[str]) -> pa.DictionaryArray:
-    return pa.array(values).dictionary_encode()
+def _hashes(values: Sequence[str | None]) -> pa.Array:
+    """All have the same length."""
+    try:
+        joined = "".join(values)  # type: ignore[arg-type]
+    except TypeError:
+        return pa.array(values, pa.string())
+    ends = pa.arange(0, len(joined) + 1, 2 * HASH_SIZE).cast(pa.int32())
+    buffers = [None, ends.buffers()[1], pa.py_buffer(joined.encode())]
+    return pa.Array.from_buffers(pa.string(), len(values), buffers)
 
 
-def _repeat(one: pa.DictionaryArray, count: int) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(
-        pa.repeat(pa.scalar(0, pa.int32()), count), one.dictionary
-    )
+def _lists(values: Sequence[Sequence[Any] | None], hashed: Hashes | None) -> pa.Array:
+    items: list[Any] = [*chain.from_iterable(filter(None, values))]
+    texts = pa.array(items, pa.string()) if hashed is None else _hashes(hashed.of(items))
+    lengths = [0 if some is None else len(some) for some in values]
+    ends = pa.array([*accumulate(lengths, initial=0)], pa.int32())
+    mask = None if all(values) else pa.array([some is None for some in values])
+    return pa.ListArray.from_arrays(ends, texts, mask=mask)
+
+
+def _repeat(value: str | None, count: int) -> pa.Array:
+    """As a dictionary."""
+    if value is None:
+        return pa.nulls(count, _REPEATED)
+    indices = pa.repeat(pa.scalar(0, pa.int32()), count)
+    return pa.DictionaryArray.from_arrays(indices, pa.array([value], pa.string()))
 
 
 def complete(tables: Sequence[pa.Table]) -> pa.Table:
     """One table with all columns of the schema, in its order; some are dictionaries."""
     joined = pa.concat_tables(tables, promote_options="default")
-    names = frozenset(joined.column_names)
+    found = dict(zip(joined.column_names, joined.columns, strict=True))
+    origin = Origin.of(joined.schema.metadata)
+    if origin is not None:
+        found |= origin.columns(joined["seq"])
     columns = [
-        joined[field.name] if field.name in names else pa.nulls(len(joined), field.type)
+        found[field.name] if field.name in found else pa.nulls(len(joined), field.type)
         for field in SCHEMA
     ]
     fields = [field.with_type(column.type) for field, column in zip(SCHEMA, columns, strict=True)]

@@ -6,7 +6,7 @@ the journal's own thread. The key of the hashes never leaves the router's direct
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,13 +24,18 @@ Event = tuple[str, float, int, dict[str, Any]]
 
 
 class Many(NamedTuple):
-    """Events of one kind as they were noted: `rows` of the columns `names`, perhaps with `at`."""
+    """`size` events of one kind as they were noted. `at` may be among the columns, see `many`."""
 
     kind: str
     at: float
     mono: int
-    names: tuple[str, ...]
-    rows: list[tuple[Any, ...]]
+    size: int
+    columns: dict[str, Any]
+
+
+def is_column(value: object) -> bool:
+    """Whether it has a value for each event, or else the one value of all."""
+    return isinstance(value, list | tuple)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,12 @@ class Journal:
     def __call__(self, kind: str, /, at: float | None = None, **columns: Any) -> None:
         """Note an event. Never waits, never fails. `at` is now unless it is given."""
 
-    def many(self, kind: str, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-        """Note events of one kind: for much less than one by one. `at` may be a column."""
+    def many(self, kind: str, count: int, /, **columns: Any) -> None:
+        """Note so many events of one kind: for much less than one by one.
+
+        A list or tuple has the values of a column, one for each event; whatever else is given is
+        the same for all. `at` may be a column.
+        """
 
     def counts(self) -> JournalCounts | None:
         """None if nothing is kept."""
@@ -76,25 +85,45 @@ def notification_id(nonce: bytes) -> str:
 
     A nonce is 24 random bytes that only these three ever see, so its hash links nothing else.
     """
-    return hashlib.blake2b(nonce, digest_size=HASH_SIZE, person=b"helio-ntf").hexdigest()
+    state = _NOTIFICATION.copy()
+    state.update(nonce)
+    return state.hexdigest()
 
 
-class Hashes(dict[bytes | None, str | None]):
-    """Hashes by ID, made when they are asked for; the most recent ones are remembered.
+_NOTIFICATION = hashlib.blake2b(digest_size=HASH_SIZE, person=b"helio-ntf")
 
-    An ID is in many events in a row. None has none.
+
+class Hashes:
+    """Hashes of IDs; the most recent ones are remembered, as an ID is in many events in a row.
+
+    `begun` is the state of the hash before any ID.
     """
 
-    def __init__(self, function: Callable[[bytes], str]) -> None:
-        super().__init__({None: None})
-        self._function = function
+    def __init__(self, begun: "hashlib.blake2b") -> None:
+        self._begun = begun
+        self._known: dict[bytes | None, str] = {}
 
-    def __missing__(self, value: bytes | None) -> str | None:
-        assert value is not None  # noqa: S101
-        if len(self) > CACHED:
-            self.clear()
-            self[None] = None
-        found = self[value] = self._function(value)
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __getitem__(self, value: bytes) -> str:
+        return str(self.of([value])[0])
+
+    def of(self, values: Sequence[bytes | None]) -> list[str | None]:
+        """None has none."""
+        known = self._known
+        found = [*map(known.get, values)]
+        if None in found:
+            if len(known) > CACHED:
+                known.clear()
+            copy = self._begun.copy
+            for index, value in enumerate(values):
+                if found[index] is None and value is not None:
+                    if value not in known:
+                        state = copy()
+                        state.update(value)
+                        known[value] = state.hexdigest()
+                    found[index] = known[value]
         return found
 
 
@@ -103,21 +132,14 @@ class Hasher:
 
     def __init__(self, key: bytes) -> None:
         self._hashes = {name: Hashes(_keyed(name, key)) for name in KEYED}
-        notifications = Hashes(notification_id)
+        notifications = Hashes(_NOTIFICATION)
         self._hashes |= dict.fromkeys(("notification", "notifications"), notifications)
 
     def of(self, column: str) -> Hashes | None:
         return self._hashes.get(column)
 
 
-def _keyed(column: str, key: bytes) -> Callable[[bytes], str]:
+def _keyed(column: str, key: bytes) -> "hashlib.blake2b":
     # The same for both hashes of a drift, or they could not be compared.
     person = column.removeprefix("expected_").encode()
-    begun = hashlib.blake2b(key=key, digest_size=HASH_SIZE, person=person)
-
-    def keyed(value: bytes) -> str:
-        state = begun.copy()
-        state.update(value)
-        return state.hexdigest()
-
-    return keyed
+    return hashlib.blake2b(key=key, digest_size=HASH_SIZE, person=person)

@@ -93,13 +93,13 @@ class JournalWriter(Journal):
             self._is_woken = True
             self._wake.set()
 
-    def many(self, kind: str, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> None:
-        if self._noted - self._taken + len(rows) > CAPACITY:
-            self._refused += len(rows)
+    def many(self, kind: str, count: int, /, **columns: Any) -> None:
+        if self._noted - self._taken + count > CAPACITY:
+            self._refused += count
             return
-        if rows:
-            self._noted += len(rows)
-            self._queue.append(Many(kind, time.time(), time.monotonic_ns(), names, rows))
+        if count:
+            self._noted += count
+            self._queue.append(Many(kind, time.time(), time.monotonic_ns(), count, columns))
             if not self._is_woken:
                 self._is_woken = True
                 self._wake.set()

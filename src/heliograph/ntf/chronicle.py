@@ -21,24 +21,16 @@ _MODES = {
     DebtKind.VERIFICATION: "verification",
     DebtKind.CHECK: "periodic",
 }
-_PUSH = ("token", "provider", "mode", "push", "attempt")
 _KNOWN = ("notification", "token", "subscription", "provider")
-_OF_FATE: dict[Fate, tuple[tuple[str, ...], Callable[[Fated], tuple[Any, ...]]]] = {
-    Fate.STORED: (
-        (*_KNOWN, "ntf_seq"),
-        lambda item: (item.nonce, item.token_id, item.subscription_id, item.provider, item.seq),
-    ),
-    Fate.REPEATED: (
-        _KNOWN,
-        lambda item: (item.nonce, item.token_id, item.subscription_id, item.provider),
-    ),
-    Fate.DROPPED: (
-        (*_KNOWN, "status"),
-        lambda item: (item.nonce, item.token_id, item.subscription_id, item.provider, item.status),
-    ),
-    Fate.UNKNOWN: (("notification",), lambda item: (item.nonce,)),
+_OF_FATE = {
+    Fate.STORED: (*_KNOWN, "ntf_seq"),
+    Fate.REPEATED: _KNOWN,
+    Fate.DROPPED: (*_KNOWN, "status"),
+    Fate.UNKNOWN: ("notification",),
 }
-"""The columns of each fate, and what is in them."""
+"""The columns of each fate."""
+_OF_FATED = ("notification", "at", "ntf_seq", "fate", "token", "subscription", "provider", "status")
+"""The column of each field of `Fated`."""
 
 
 class ServerName(NamedTuple):
@@ -144,21 +136,20 @@ class Chronicle(RouterChronicle):
     def stored(self, server: int, stored: Stored) -> None:
         if not self._is_kept:
             return
-        host = self._server(server).host
-        own = host is not None, host
         fated = stored.fated
-        self.journal.many(
-            "nmsg_received",
-            ("at", "notification", "own_server", "smp_host"),
-            [(item.at, item.nonce, *own) for item in fated],
-        )
-        for fate in {item.fate for item in fated}:
-            columns, values = _OF_FATE[fate]
-            self.journal.many(
-                f"nmsg_{fate.value}",
-                (*columns, "own_server", "smp_host"),
-                [(*values(item), *own) for item in fated if item.fate is fate],
-            )
+        if not fated:
+            return
+        host = self._server(server).host
+        own = {"own_server": host is not None, "smp_host": host}
+        columns = _columns(fated)
+        received = {name: columns[name] for name in ("notification", "at")}
+        self.journal.many("nmsg_received", len(fated), **received, **own)
+        for fate in {*columns["fate"]}:
+            some = [item for item in fated if item.fate is fate]
+            if len(some) < len(fated):
+                columns = _columns(some)
+            known = {name: columns[name] for name in _OF_FATE[fate]}
+            self.journal.many(f"nmsg_{fate.value}", len(some), **known, **own)
         self.owed(stored.owed)
         due = {item.token_id for item in stored.owed}
         providers = {item.token_id: item.provider for item in fated}
@@ -171,12 +162,10 @@ class Chronicle(RouterChronicle):
 
     # Pushes.
 
-    def owed(self, owed: Iterable[Owed]) -> None:
-        rows = [
-            (*self._push(item).values(), item.seq if item.kind is DebtKind.MESSAGE else None)
-            for item in owed
-        ]
-        self.journal.many("push_owed", (*_PUSH, "through"), rows)
+    def owed(self, owed: Sequence[Owed]) -> None:
+        if self._is_kept and owed:
+            through = [item.seq if item.kind is DebtKind.MESSAGE else None for item in owed]
+            self.journal.many("push_owed", len(owed), **_pushes(owed), through=through)
 
     def attempted(self, owed: Owed) -> None:
         if self._is_kept:
@@ -188,15 +177,25 @@ class Chronicle(RouterChronicle):
             return
         accepted = []
         for owed, outcome in settled:
-            columns = self._push(owed)
             if isinstance(outcome, Accepted):
-                accepted.append((*columns.values(), *_carried(owed)))
-            elif isinstance(outcome, TokenInvalid):
+                accepted.append(owed)
+                continue
+            columns = self._push(owed)
+            if isinstance(outcome, TokenInvalid):
                 self.journal("push_rejected", reason=outcome.reason.value, **columns)
             else:
                 columns["status"] = "refused" if isinstance(outcome, Refused) else "later"
                 self.journal("push_retried", reason=outcome.reason, **columns)
-        self.journal.many("push_accepted", (*_PUSH, "through", "notifications", "reason"), accepted)
+        if accepted:
+            through, notifications, reason = zip(*map(_carried, accepted), strict=True)
+            self.journal.many(
+                "push_accepted",
+                len(accepted),
+                **_pushes(accepted),
+                through=through,
+                notifications=notifications,
+                reason=reason,
+            )
 
     def expired(self, expired: Iterable[Expired]) -> None:
         for item in expired:
@@ -227,6 +226,21 @@ class Chronicle(RouterChronicle):
 
 def _own(host: str | None) -> dict[str, Any]:
     return {"own_server": False} if host is None else {"own_server": True, "smp_host": host}
+
+
+def _columns(fated: Sequence[Fated]) -> dict[str, tuple[Any, ...]]:
+    return dict(zip(_OF_FATED, zip(*fated, strict=True), strict=True))
+
+
+def _pushes(owed: Sequence[Owed]) -> dict[str, list[Any]]:
+    """As `_push`, for many."""
+    return {
+        "token": [item.token_id for item in owed],
+        "provider": [item.device.provider.text for item in owed],
+        "mode": [_MODES[item.kind] for item in owed],
+        "push": [_push_id(item.token_id, item.kind, item.since) for item in owed],
+        "attempt": [item.attempts + 1 for item in owed],
+    }
 
 
 def _accounts(found: Account | None, expected: Account | None) -> dict[str, Any]:
