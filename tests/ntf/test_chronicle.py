@@ -127,7 +127,8 @@ async def test_what_a_newer_one_replaced(small_world: NtfWorld) -> None:
     assert {stored[2].notification, stored[3].notification} <= carried
     assert each_nmsg_has_one_fate(notes)
     retried = [event for event in notes.of("push_retried") if event["mode"] == "message"]
-    assert {event["status"] for event in retried} <= {"later"}
+    assert {(event["status"], event["code"]) for event in retried} == {("later", 503)}
+    assert {event["code"] for event in notes.of("push_accepted")} == {200}
 
 
 async def test_what_an_invalid_token_takes_along(small_world: NtfWorld) -> None:
@@ -142,7 +143,7 @@ async def test_what_an_invalid_token_takes_along(small_world: NtfWorld) -> None:
         assert event is not None
         assert event.kind == "token_invalid"
     [rejected] = notes.of("push_rejected")
-    assert rejected["reason"] == "UNREGISTERED"
+    assert (rejected["reason"], rejected["code"]) == ("UNREGISTERED", 410)
     await world.send(queue)
     await until(lambda: notes.of("nmsg_dropped"))
     [dropped] = notes.of("nmsg_dropped")[-1:]

@@ -213,8 +213,11 @@ async def test_answers(
     apns: Simulator, provider: ApnsProvider, status: int, reason: str, outcome: object
 ) -> None:
     play(apns, {"status": status, "reason": reason, "times": 1})
-    assert await provider.send(delivery(DEVICE)) == outcome
-    assert isinstance(await provider.send(delivery(DEVICE)), Accepted)
+    found = await provider.send(delivery(DEVICE))
+    assert (found, found.code) == (outcome, status)
+    accepted = await provider.send(delivery(DEVICE))
+    assert isinstance(accepted, Accepted)
+    assert accepted.code == 200
 
 
 @pytest.mark.parametrize("status", [429, 503])
@@ -397,6 +400,7 @@ async def test_slow_answers(apns: Simulator) -> None:
         for _ in range(2):
             outcome = await provider.send(delivery(DEVICE))
             assert outcome == RetryLater(None, "Timeout", connection=True)
+            assert outcome.code is None
         assert isinstance(await provider.send(delivery(DEVICE)), Accepted)
 
 

@@ -154,7 +154,8 @@ async def test_answers(
     fcm: Simulator, provider: FcmProvider, status: int, reason: str, outcome: Outcome
 ) -> None:
     play(fcm, {"status": status, "reason": reason})
-    assert await provider.send(delivery(DEVICE, CHECK)) == outcome
+    found = await provider.send(delivery(DEVICE, CHECK))
+    assert (found, found.code) == (outcome, status)
 
 
 @pytest.mark.parametrize("status", [429, 503])

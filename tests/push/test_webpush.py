@@ -137,7 +137,9 @@ async def test_answers(
     service: Simulator, provider: WebPushProvider, status: int, outcome: object
 ) -> None:
     play(service, {"status": status, "reason": f"text with {NAME}"})
-    assert await provider.send(delivery(device(service))) == outcome
+    found = await provider.send(delivery(device(service)))
+    assert found == outcome
+    assert found.code == (status if status > 202 else 201)  # it says Created, as RFC 8030 has it
     assert len(service.record) == 1  # no redirect was followed
 
 

@@ -293,7 +293,7 @@ _KINDS = (
         " `through`: those listed were carried, the others superseded. It may carry some that an"
         " earlier push carried too. With the reason `empty` there was nothing left to carry.",
         has=_PUSH,
-        may_have=("through", "notifications", "reason"),
+        may_have=("through", "notifications", "reason", "code"),
     ),
     Kind(
         "push_rejected",

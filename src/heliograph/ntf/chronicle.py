@@ -178,23 +178,27 @@ class Chronicle(RouterChronicle):
         accepted = []
         for owed, outcome in settled:
             if isinstance(outcome, Accepted):
-                accepted.append(owed)
+                accepted.append((owed, outcome.code))
                 continue
             columns = self._push(owed)
+            if outcome.code is not None:
+                columns["code"] = outcome.code
             if isinstance(outcome, TokenInvalid):
                 self.journal("push_rejected", reason=outcome.reason.value, **columns)
             else:
                 columns["status"] = "refused" if isinstance(outcome, Refused) else "later"
                 self.journal("push_retried", reason=outcome.reason, **columns)
         if accepted:
-            through, notifications, reason = zip(*map(_carried, accepted), strict=True)
+            pushes, codes = zip(*accepted, strict=True)
+            through, notifications, reason = zip(*map(_carried, pushes), strict=True)
             self.journal.many(
                 "push_accepted",
                 len(accepted),
-                **_pushes(accepted),
+                **_pushes(pushes),
                 through=through,
                 notifications=notifications,
                 reason=reason,
+                code=codes,
             )
 
     def expired(self, expired: Iterable[Expired]) -> None:

@@ -171,10 +171,10 @@ def _reason(answer: Answer) -> str | None:
 
 def _outcome(answer: Answer, reason: str | None) -> Outcome:
     if reason is None:
-        return Accepted(answer.header("apns-id"))
+        return Accepted(answer.header("apns-id"), answer.status)
     invalid = _INVALID.get((answer.status, reason))
     if invalid is not None:
-        return TokenInvalid(invalid)
+        return TokenInvalid(invalid, answer.status)
     if answer.status in (410, 429) or answer.status >= 500:
-        return RetryLater(answer.retry_after, reason)
-    return Refused(reason)
+        return RetryLater(answer.retry_after, reason, code=answer.status)
+    return Refused(reason, answer.status)

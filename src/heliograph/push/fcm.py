@@ -201,26 +201,26 @@ class _Access:
                 return token
         reason = word(body.get("error"), answer.status)
         if answer.status == 429 or answer.status >= 500:
-            return RetryLater(answer.retry_after, reason)
-        return Refused(reason)
+            return RetryLater(answer.retry_after, reason, code=answer.status)
+        return Refused(reason, answer.status)
 
 
 def _outcome(answer: Answer) -> Outcome:
     if answer.status == 200:
-        return Accepted(_provider_id(_json(answer).get("name")))
+        return Accepted(_provider_id(_json(answer).get("name")), answer.status)
     error = _json(answer).get("error")
     error = error if isinstance(error, dict) else {}
     code = _fcm_code(error)
     reason = word(code or error.get("status"), answer.status)
     if code == "UNREGISTERED":
-        return TokenInvalid(InvalidReason.UNREGISTERED)
+        return TokenInvalid(InvalidReason.UNREGISTERED, answer.status)
     if code == "SENDER_ID_MISMATCH":
-        return TokenInvalid(InvalidReason.TOPIC)
+        return TokenInvalid(InvalidReason.TOPIC, answer.status)
     if reason == "INVALID_ARGUMENT" and _blames_token(error):
-        return TokenInvalid(InvalidReason.BAD)
+        return TokenInvalid(InvalidReason.BAD, answer.status)
     if answer.status == 429 or answer.status >= 500:
-        return RetryLater(answer.retry_after, reason)
-    return Refused(reason)
+        return RetryLater(answer.retry_after, reason, code=answer.status)
+    return Refused(reason, answer.status)
 
 
 def _provider_id(name: object) -> str | None:

@@ -1,6 +1,7 @@
 """What the rest of the system knows of push providers: deliveries go in, outcomes come out.
 
-No outcome carries a device token or a key, so outcomes may be logged and counted.
+No outcome carries a device token or a key, so outcomes may be logged and counted. Their `code` is
+the status of the HTTP answer, None if there was none; it makes no outcome another.
 """
 
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ class Accepted:
     """The provider has taken over; `provider_id` is its name for the push."""
 
     provider_id: str | None = None
+    code: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class TokenInvalid:
     """The token will never work again."""
 
     reason: InvalidReason
+    code: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +51,15 @@ class RetryLater:
     connection: bool = False
     """No answer was had: `refresh`, and try again at once."""
 
+    code: int | None = field(default=None, compare=False)
+
 
 @dataclass(frozen=True, slots=True)
 class Refused:
     """The operator's fault: a wrong key, topic or size. The same push would be refused again."""
 
     reason: str
+    code: int | None = field(default=None, compare=False)
 
 
 Outcome = Accepted | TokenInvalid | RetryLater | Refused

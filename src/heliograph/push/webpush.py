@@ -121,9 +121,9 @@ def _outcome(answer: Answer) -> Outcome:
     """The body and `Location` stay unread: both are capabilities, or text of a stranger."""
     status = answer.status
     if 200 <= status < 300:
-        return Accepted()
+        return Accepted(code=status)
     if status in (404, 410):
-        return TokenInvalid(InvalidReason.UNREGISTERED)
+        return TokenInvalid(InvalidReason.UNREGISTERED, status)
     if status == 429 or status >= 500:
-        return RetryLater(answer.retry_after, _REASONS.get(status, f"HTTP-{status}"))
-    return Refused(_REASONS.get(status, f"HTTP-{status}"))
+        return RetryLater(answer.retry_after, _REASONS.get(status, f"HTTP-{status}"), code=status)
+    return Refused(_REASONS.get(status, f"HTTP-{status}"), status)
