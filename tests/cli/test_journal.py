@@ -3,11 +3,13 @@
 import json
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from heliograph.cli.main import main
 from heliograph.journal.events import notification_id
-from tests.journal.support import note, writer
+from tests.journal.support import files, note, writer
 
 
 @pytest.fixture
@@ -54,6 +56,31 @@ def test_count_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert (
         "           1  missing: lost, or in segments that were removed" in capsys.readouterr().out
     )
+
+
+def test_count_names_what_it_cannot_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = writer(tmp_path)
+    note(written, 1, 2)
+    written.close()
+    assert main(["journal", "count", str(tmp_path)]) == 0
+    assert "unreadable" not in capsys.readouterr().out
+    [segment] = files(tmp_path, ".parquet")
+    torn = segment.with_name("9-00000001.parquet")
+    torn.write_bytes(segment.read_bytes()[:-10])
+    damaged = segment.with_name("9-00000002.parquet")
+    data = segment.read_bytes()
+    damaged.write_bytes(data[:4] + bytes(len(data) // 2) + data[4 + len(data) // 2 :])
+    foreign = segment.with_name("9-00000003.parquet")
+    pq.write_table(pa.table({"a": [1]}), foreign)
+    aside = segment.with_name("_9-00000004.unreadable")
+    aside.write_bytes(b"x")
+    assert main(["journal", "count", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "           2  client_connected\n" in out
+    for path in (torn, damaged, foreign, aside):
+        assert f"  unreadable  {path}: " in out
 
 
 def test_bad_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,22 +1,26 @@
-"""The command line, as far as it needs no Spark; `test_kill` and `test_cluster` run the rest."""
+"""The command line, mostly as far as it needs no Spark; `test_kill` and `test_cluster` run the rest."""
 
 import json
+import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heliograph.cli.main import main
-from heliograph.pipeline.tables import open_tables
-from tests.pipeline.support import Scribe, write_journal
+from heliograph.pipeline import submit
+from heliograph.pipeline.tables import open_tables, read_manifest
+from heliograph.runtime.errors import StartError
+from tests.pipeline.support import Scribe, pipeline, write_journal
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["pipeline", "--help"])
     said = capsys.readouterr().out
-    for command in ("run", "once", "report", "status", "backfill", "compact", "submit"):
+    for command in ("run", "once", "report", "status", "backfill", "compact", "expire", "submit"):
         assert f"\n    {command} " in said
     assert "heliograph pipeline once --journal" in said
 
@@ -89,7 +93,64 @@ def test_submit_prints_the_command(tmp_path: Path, capsys: pytest.CaptureFixture
     said = capsys.readouterr().out
     assert "spark-submit --master spark://head:7077 --deploy-mode client" in said
     assert said.rstrip().endswith("pipeline once --dir D --journal J --master spark://head:7077")
-    assert (tmp_path / "pack" / "heliograph.zip").exists()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["everything"], "everything: after -- comes one of run, once,"),
+        (["submit", "--", "once"], "submit: after -- comes one of"),
+        (["once"], "the following arguments are required: --journal"),
+        (["once", "--journal", "J", "--bogus"], "unrecognized arguments: --bogus"),
+        (["backfill", "--from", "monday", "--to", "2026-01-01"], "is not a day such as"),
+        (["expire", "--keep-events", "-1"], "-1 is not a number of days"),
+    ],
+)
+def test_submit_refuses_what_the_cluster_would(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    words = ["pipeline", "submit", "--print", "--dir", str(tmp_path / "pack"), "--", *arguments]
+    try:
+        code = main(words)
+    except SystemExit as exc:
+        code = int(str(exc.code))
+    assert code in (1, 2)
+    said = capsys.readouterr()
+    assert message in said.err
+    assert not said.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_submit_packs_what_it_names(tmp_path: Path) -> None:
+    words = submit.command("spark://head:7077", ["once"], tmp_path / "pack")
+    submit.pack(tmp_path / "pack")
+    code = words[words.index("--py-files") + 1]
+    with zipfile.ZipFile(code) as archive:
+        assert "heliograph/cli/main.py" in archive.namelist()
+    assert Path(words[-3]).read_text().startswith("import sys\n")
+    (tmp_path / "file").touch()
+    with pytest.raises(StartError, match="must be where files can be written"):
+        submit.pack(tmp_path / "file" / "pack")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_expire_is_a_command_and_spark_is_quiet(spark: Any, tmp_path: Path) -> None:
+    scribe = Scribe()
+    scribe("router_stopped")
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, write_journal(tmp_path / "journal", scribe))
+        assert made.take() is not None
+    command = [sys.executable, "-m", "heliograph", "pipeline", "expire", "--keep-events", "0"]
+    command += ["--dir", str(tmp_path / "tables"), "--master", "local[1]", "--memory", "1g"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "1 files count no more, 0 removed\n"
+    assert (tmp_path / "tables" / "spark.log").read_text()
+    manifest = read_manifest(tmp_path / "tables")
+    assert not manifest.of("events")
+    assert manifest.of("counts")
 
 
 def test_a_damaged_manifest_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,11 @@ how much of what, and whether anything is missing:
 A journal is Parquet files, so anything that reads Parquet reads it too.
 """
 
+_COUNT = """\
+Count events by kind, and say what is wrong: events that break a rule of the schema, events that are
+missing, and files that cannot be read. Ends with code 1 if events are wrong or files unreadable.
+"""
+
 
 def add(commands: Any) -> None:
     group = commands.add_parser(
@@ -40,7 +45,9 @@ def add(commands: Any) -> None:
     actions = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
     show = actions.add_parser("show", help="print events, a line each")
     show.set_defaults(run=reporting("heliograph journal show", run_show))
-    count = actions.add_parser("count", help="count events by kind, and say what is wrong or lost")
+    count = actions.add_parser(
+        "count", help="count events by kind, and say what is wrong or lost", description=_COUNT
+    )
     count.set_defaults(run=reporting("heliograph journal count", run_count))
     for parser in (show, count):
         parser.add_argument("directory", type=Path, metavar="DIR", help="[journal] path")
@@ -76,7 +83,8 @@ def run_count(options: argparse.Namespace) -> int:
     kinds: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
     runs: dict[tuple[str, int], tuple[int, int]] = {}
-    for event in _events(options.directory):
+    unreadable: list[str] = []
+    for event in _events(options.directory, lambda path, why: unreadable.append(f"{path}: {why}")):
         kinds[event["kind"]] += 1
         wrong.update(violations(event))
         run = event["router"], event["boot"]
@@ -92,15 +100,26 @@ def run_count(options: argparse.Namespace) -> int:
         print(f"{missing:>12}  missing: lost, or in segments that were removed")
     for problem, count in wrong.items():
         print(f"{count:>12}  wrong: {problem}")
-    return 1 if wrong else 0
+    unreadable += [f"{path}: set aside by its router" for path in _set_aside(options.directory)]
+    for text in unreadable:
+        print(f"{'unreadable':>12}  {text}")
+    return 1 if wrong or unreadable else 0
 
 
-def _events(directory: Path) -> Iterator[dict[str, Any]]:
+def _set_aside(directory: Path) -> list[Path]:
+    from heliograph.journal.segments import UNREADABLE
+
+    return sorted(directory.rglob(f"*{UNREADABLE}"))
+
+
+def _events(
+    directory: Path, unreadable: Callable[[Path, str], None] | None = None
+) -> Iterator[dict[str, Any]]:
     # Only here: Arrow takes a while to be imported.
     from heliograph.journal.reader import read_events
 
     try:
-        yield from read_events(directory)
+        yield from read_events(directory, unreadable=unreadable)
     except OSError as exc:
         raise StartError(f"{directory}: {exc.strerror}: see [journal] path") from exc
 

@@ -1,10 +1,8 @@
 """`heliograph pipeline`: account for every notification, from the journals of all parts."""
 
 import argparse
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 import webbrowser
@@ -15,10 +13,11 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-from heliograph.cli.actions import add_action
+from heliograph.cli.pipeline_options import PART, add_action, add_days, add_journal, add_kept
+from heliograph.cli.progress import Bar
 from heliograph.runtime.errors import StartError
 
-PART = "pipeline"
+SUBMITTED = ("run", "once", "report", "backfill", "compact", "expire")
 UNACCOUNTED = 3
 """The exit code when notifications are unaccounted for."""
 
@@ -53,6 +52,14 @@ _ONCE = """\
 Take all that waits, bring every table up to date, and count fates. Ends with code 3 if
 notifications are unaccounted for, and shows them.
 """
+_EXPIRE = """\
+Remove raw events and rows of the ledger that are older than they are kept. Statistics, and what
+became of the notifications of each hour, stay. `run` does it by itself, every hour.
+"""
+_SUBMIT = """\
+Print the spark-submit for one of these commands, and run it. What it needs is packed into DIR;
+--print only prints, and writes nothing.
+"""
 
 
 def add(commands: Any) -> None:
@@ -64,18 +71,9 @@ def add(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    run = _action(actions, "run", "stream: take segments as they are sealed", run_stream, _RUN)
-    _add_journal(run)
-    run.add_argument(
-        "--keep-events", type=float, default=14.0, metavar="DAYS", help="raw events (%(default)g)"
-    )
-    run.add_argument(
-        "--keep-ledger",
-        type=float,
-        default=90.0,
-        metavar="DAYS",
-        help="rows of the ledger, which become sums then (%(default)g)",
-    )
+    run = add_action(actions, "run", "stream: take segments as they are sealed", run_stream, _RUN)
+    add_journal(run)
+    add_kept(run)
     run.add_argument("--poll", type=float, default=0.1, metavar="SECONDS", help=argparse.SUPPRESS)
     run.add_argument(
         "--account",
@@ -84,10 +82,10 @@ def add(commands: Any) -> None:
         metavar="SECONDS",
         help="how often all fates are counted (%(default)g)",
     )
-    once = _action(actions, "once", "take all that waits, and end", run_once, _ONCE)
-    _add_journal(once)
-    report = _action(actions, "report", "write a report for a day or a range", run_report)
-    _add_days(report)
+    once = add_action(actions, "once", "take all that waits, and end", run_once, _ONCE)
+    add_journal(once)
+    report = add_action(actions, "report", "write a report for a day or a range", run_report)
+    add_days(report)
     report.add_argument("--out", type=Path, metavar="FOLDER", help="(default: DIR/report)")
     report.add_argument("--open", action="store_true", help="show it in a browser")
     report.add_argument(
@@ -98,96 +96,26 @@ def add(commands: Any) -> None:
         metavar="FILE",
         help="the daily statistics of a notification router, to compare with",
     )
-    status = _action(actions, "status", "tell how far it is; needs no Spark", run_status)
+    status = add_action(actions, "status", "tell how far it is; needs no Spark", run_status)
     status.add_argument("--journal", action="append", default=[], metavar="PLACE")
-    backfill = _action(
+    backfill = add_action(
         actions,
         "backfill",
         "make statistics of some days again, from the raw events",
         run_backfill,
     )
-    _add_days(backfill, required=True)
-    _action(actions, "compact", "merge the files of all tables, and remove the old", run_compact)
-    submit = _action(actions, "submit", "run one of these commands on a Spark cluster", run_submit)
+    add_days(backfill, required=True)
+    add_action(actions, "compact", "merge the files of all tables, and remove the old", run_compact)
+    expire = add_action(
+        actions, "expire", "remove old events, and sum up old rows", run_expire, _EXPIRE
+    )
+    add_kept(expire)
+    submit = add_action(
+        actions, "submit", "run one of these commands on a Spark cluster", run_submit, _SUBMIT
+    )
     submit.add_argument("--deploy-mode", choices=("client", "cluster"), default="client")
     submit.add_argument("--print", action="store_true", help="only print the command")
     submit.add_argument("arguments", nargs="+", metavar="ARGUMENT", help="after --")
-
-
-def _action(
-    actions: Any, name: str, help: str, run: Any, description: str | None = None
-) -> argparse.ArgumentParser:
-    parser = add_action(actions, PART, name, help, run, description)
-    for known in parser._actions:
-        if known.dest == "dir" and known.help is not None:
-            known.help = known.help.replace("the router's directory", "where the tables are")
-    parser.add_argument(
-        "--master",
-        default=os.environ.get("HELIOGRAPH_PIPELINE_MASTER", "local[*]"),
-        metavar="URL",
-        help="where Spark runs (default: all cores of this machine)",
-    )
-    parser.add_argument("--memory", default="2g", help="of the driver (%(default)s)")
-    parser.add_argument(
-        "--conf",
-        action="append",
-        default=[],
-        type=_setting,
-        metavar="KEY=VALUE",
-        help="a setting of Spark; may be repeated",
-    )
-    return parser
-
-
-def _add_journal(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--journal",
-        action="append",
-        required=True,
-        metavar="PLACE",
-        help="where routers journal: a directory, or a URL that Spark can read; may be repeated",
-    )
-    parser.add_argument(
-        "--debt-ttl",
-        type=float,
-        default=3.0,
-        metavar="DAYS",
-        help="after how long routers give a push up: pushes.ttl_days (%(default)g)",
-    )
-    parser.add_argument(
-        "--grace",
-        type=float,
-        default=300.0,
-        metavar="SECONDS",
-        help="how far the journals of two routers may be apart (%(default)g)",
-    )
-
-
-def _add_days(parser: argparse.ArgumentParser, required: bool = False) -> None:
-    yesterday = "" if required else " (default: all days)"
-    for option, text in (("--from", "the first day"), ("--to", "the last day")):
-        parser.add_argument(
-            option,
-            dest=option.strip("-") + "_day",
-            type=_day,
-            required=required,
-            metavar="YYYY-MM-DD",
-            help=f"{text}{yesterday}",
-        )
-
-
-def _setting(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise argparse.ArgumentTypeError(f"{text} is not KEY=VALUE")
-    return key, value
-
-
-def _day(text: str) -> date:
-    try:
-        return date.fromisoformat(text)
-    except ValueError as exc:
-        raise argparse.ArgumentTypeError(f"{text} is not a day such as 2026-01-31") from exc
 
 
 def run_stream(options: argparse.Namespace) -> int:
@@ -213,7 +141,7 @@ def run_once(options: argparse.Namespace) -> int:
     with _pipeline(options) as pipeline:
         from heliograph.pipeline.schedule import note_account, once
 
-        bar = _Bar("taking segments")
+        bar = Bar("taking segments")
         taken = once(pipeline, bar.show)
         bar.end()
         events = sum(item.events for item in taken)
@@ -284,7 +212,7 @@ def run_backfill(options: argparse.Namespace) -> int:
         days = (options.to_day - options.from_day).days + 1
         if days < 1:
             raise StartError("--from is after --to")
-        bar = _Bar("making statistics")
+        bar = Bar("making statistics")
         for number in range(days):
             backfill(pipeline, options.from_day + timedelta(days=number))
             bar.show(number + 1, days)
@@ -304,17 +232,39 @@ def run_compact(options: argparse.Namespace) -> int:
     return 0
 
 
+def run_expire(options: argparse.Namespace) -> int:
+    with _pipeline(options) as pipeline:
+        from heliograph.pipeline.upkeep import expire
+
+        replaced = expire(pipeline, time.time(), options.keep_events, options.keep_ledger)
+        removed = pipeline.tables.vacuum(time.time())
+        print(f"{replaced} files count no more, {removed} removed")
+    return 0
+
+
 def run_submit(options: argparse.Namespace) -> int:
     from heliograph.pipeline import submit
 
-    arguments = options.arguments
-    words = submit.command(
-        options.master, [*arguments, "--master", options.master], options.dir, options.deploy_mode
-    )
+    arguments = [*options.arguments, "--master", options.master]
+    _check_submitted(arguments)
+    words = submit.command(options.master, arguments, options.dir, options.deploy_mode)
+    if not options.print:
+        submit.pack(options.dir, options.deploy_mode)
     print(submit.shown(words), flush=True)
     if options.print:
         return 0
     return subprocess.run(words, env=submit.environment()).returncode  # noqa: S603
+
+
+def _check_submitted(arguments: list[str]) -> None:
+    """Here, rather than minutes later on the cluster. Ends the process, as argparse does."""
+    if arguments[0] not in SUBMITTED:
+        raise StartError(
+            f"{arguments[0]}: after -- comes one of {', '.join(SUBMITTED)}, and its options"
+        )
+    from heliograph.cli.main import parser
+
+    parser(PART).parse_args([PART, *arguments])
 
 
 @contextmanager
@@ -345,16 +295,18 @@ def _session(options: argparse.Namespace) -> Iterator[Any]:
                 f"there is no journal at {journal}: name the directory in which routers journal"
             )
     settings = {"spark.driver.memory": options.memory, **dict(options.conf)}
-    spark = open_session(options.master, settings=settings)
+    log = None if options.verbose else options.dir / "spark.log"
+    spark = open_session(options.master, settings=settings, log=log)
     from heliograph.pipeline.runner import FAILURES
 
     try:
         yield spark
     except FAILURES as exc:
         first = next((line.strip() for line in str(exc).splitlines() if line.strip()), "")
+        more = "" if log is None else f"{log} has what Spark said\n"
         raise StartError(
-            f"Spark failed: {first}\nIf a table in {options.dir} is damaged: the journals are the"
-            " truth, so move that directory away and the tables are made again"
+            f"Spark failed: {first}\n{more}If a table in {options.dir} is damaged: the journals are"
+            " the truth, so move that directory away and the tables are made again"
         ) from exc
     finally:
         spark.stop()
@@ -369,28 +321,3 @@ def _make(spark: Any, tables: Any, options: argparse.Namespace) -> Any:
         fates = FateSettings(options.debt_ttl * 86_400, options.grace)
         settings = replace(settings, fates=fates)
     return Pipeline(spark, tables, settings)
-
-
-class _Bar:
-    """Progress, on a terminal only."""
-
-    WIDTH = 30
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._started = time.monotonic()
-        self._shows = sys.stderr.isatty()
-
-    def show(self, done: int, total: int) -> None:
-        if not self._shows or not total:
-            return
-        share = done / total
-        filled = int(self.WIDTH * share)
-        spent = time.monotonic() - self._started
-        left = f", {spent / share - spent:.0f} s left" if 0 < share < 1 else ""
-        bar = "#" * filled + "-" * (self.WIDTH - filled)
-        print(f"\r{self._what} [{bar}] {share:4.0%}{left}   ", end="", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self._shows:
-            print(file=sys.stderr)

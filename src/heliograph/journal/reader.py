@@ -1,7 +1,7 @@
 """Reads journals: sealed segments in order, as events or as Arrow tables."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,9 @@ from heliograph.journal.segments import SEALED
 __all__ = ["read_events", "read_tables", "segments"]
 
 logger = logging.getLogger(__name__)
+
+Unreadable = Callable[[Path, str], None]
+"""Is told a file, and why."""
 
 
 def segments(directory: Path) -> list[Path]:
@@ -30,23 +33,35 @@ def segments(directory: Path) -> list[Path]:
     )
 
 
-def read_tables(directory: Path, where: pc.Expression | None = None) -> Iterator[pa.Table]:
-    """A table for each segment; `where` limits the events. One that goes meanwhile is left out."""
+def read_tables(
+    directory: Path, where: pc.Expression | None = None, unreadable: Unreadable | None = None
+) -> Iterator[pa.Table]:
+    """A table for each segment; `where` limits the events. One that goes meanwhile is left out.
+
+    Those that are no segments, or damaged, are told to `unreadable`, or to the log.
+    """
+    tell = unreadable or _log
     for path in segments(directory):
         try:
             table = (
                 pq.ParquetFile(path).read() if where is None else pq.read_table(path, filters=where)
-            )
+            ).sort_by("seq")
         except FileNotFoundError:
             continue
-        except pa.ArrowInvalid as exc:
-            logger.warning("%s is no segment, and left out: %s", path.name, exc)
+        except (pa.ArrowException, OSError) as exc:
+            tell(path, str(exc).partition("\n")[0])
             continue
-        yield table.sort_by("seq")
+        yield table
 
 
-def read_events(directory: Path, where: pc.Expression | None = None) -> Iterator[dict[str, Any]]:
+def read_events(
+    directory: Path, where: pc.Expression | None = None, unreadable: Unreadable | None = None
+) -> Iterator[dict[str, Any]]:
     """Events as dictionaries, without what is null."""
-    for table in read_tables(directory, where):
+    for table in read_tables(directory, where, unreadable):
         for row in table.to_pylist():
             yield {name: value for name, value in row.items() if value is not None}
+
+
+def _log(path: Path, why: str) -> None:
+    logger.warning("%s is no segment, or damaged, and left out: %s", path.name, why)

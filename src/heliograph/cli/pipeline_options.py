@@ -1,0 +1,119 @@
+"""The options that the commands of `heliograph pipeline` share."""
+
+import argparse
+import os
+from datetime import date
+from typing import Any
+
+from heliograph.cli import actions as actions_for_all
+
+PART = "pipeline"
+MOST_DAYS = 36_500
+
+
+def add_action(
+    actions: Any, name: str, help: str, run: Any, description: str | None = None
+) -> argparse.ArgumentParser:
+    parser = actions_for_all.add_action(actions, PART, name, help, run, description)
+    for known in parser._actions:
+        if known.dest == "dir" and known.help is not None:
+            known.help = known.help.replace("the router's directory", "where the tables are")
+    parser.add_argument(
+        "--master",
+        default=os.environ.get("HELIOGRAPH_PIPELINE_MASTER", "local[*]"),
+        metavar="URL",
+        help="where Spark runs (default: all cores of this machine)",
+    )
+    parser.add_argument("--memory", default="2g", help="of the driver (%(default)s)")
+    parser.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=_setting,
+        metavar="KEY=VALUE",
+        help="a setting of Spark; may be repeated",
+    )
+    parser.add_argument(
+        "--verbose",
+        action="store_true",
+        help="let Spark say what it does here, instead of in DIR/spark.log",
+    )
+    return parser
+
+
+def add_journal(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--journal",
+        action="append",
+        required=True,
+        metavar="PLACE",
+        help="where routers journal: a directory, or a URL that Spark can read; may be repeated",
+    )
+    parser.add_argument(
+        "--debt-ttl",
+        type=float,
+        default=3.0,
+        metavar="DAYS",
+        help="after how long routers give a push up: pushes.ttl_days (%(default)g)",
+    )
+    parser.add_argument(
+        "--grace",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="how far the journals of two routers may be apart (%(default)g)",
+    )
+
+
+def add_days(parser: argparse.ArgumentParser, required: bool = False) -> None:
+    yesterday = "" if required else " (default: all days)"
+    for option, text in (("--from", "the first day"), ("--to", "the last day")):
+        parser.add_argument(
+            option,
+            dest=option.strip("-") + "_day",
+            type=_day,
+            required=required,
+            metavar="YYYY-MM-DD",
+            help=f"{text}{yesterday}",
+        )
+
+
+def _setting(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise argparse.ArgumentTypeError(f"{text} is not KEY=VALUE")
+    return key, value
+
+
+def _day(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError as exc:
+        raise argparse.ArgumentTypeError(f"{text} is not a day such as 2026-01-31") from exc
+
+
+def add_kept(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--keep-events",
+        type=_days,
+        default=14.0,
+        metavar="DAYS",
+        help="raw events (%(default)g)",
+    )
+    parser.add_argument(
+        "--keep-ledger",
+        type=_days,
+        default=90.0,
+        metavar="DAYS",
+        help="rows of the ledger, which become sums then (%(default)g)",
+    )
+
+
+def _days(text: str) -> float:
+    try:
+        days = float(text)
+    except ValueError:
+        days = -1.0
+    if not 0 <= days <= MOST_DAYS:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of days, at most {MOST_DAYS}")
+    return days
