@@ -15,7 +15,7 @@ Parquet. The tables below are written by `docs/journal.py` from `heliograph.jour
 fails when they are out of date. This is version {SCHEMA_VERSION}.
 
     heliograph journal show DIR       events, a line each
-    heliograph journal count DIR      how many of which kind; code 1 if events are wrong or files unreadable
+    heliograph journal count DIR      how many of which kind; code 1 if any is wrong or unreadable
 
 ## Nobody is in it
 

@@ -1,4 +1,4 @@
-"""The command line, mostly as far as it needs no Spark; `test_kill` and `test_cluster` run the rest."""
+"""The command line, mostly without Spark; `test_kill` and `test_cluster` run the rest."""
 
 import json
 import subprocess

@@ -19,14 +19,20 @@ MONDAY = START.date()
 def a_week() -> Scribe:
     """Something of everything on Monday; t1 again on Sunday, with t2."""
     ntf = Scribe()
-    apns = {"provider": "APNS_PROD"}
+    apns = {"provider": "apns_prod"}
     for token in ("t1", "t2"):
         ntf("token_registered", 0.0, token=token, **apns)
         ntf("token_verification_queued", 0.1, token=token, **apns)
         ntf.push("push_accepted", 0.2, token, mode="verification", through=0)
         ntf("token_confirmed", 0.3, token=token, **apns)
         ntf("token_active", 0.4, token=token, **apns)
-    ntf("token_registered", 1.0, token="t3", provider="APNS_NULL")
+    ntf("token_active", 0.5, token="t1", reason="repeated", **apns)
+    null = {"provider": "apns_null"}
+    for kind in ("token_registered", "token_verification_queued", "token_active", "token_replaced"):
+        ntf(kind, 1.0, token="t3", **null)
+    for mode in ("verification", "message", "periodic"):
+        ntf.push("push_accepted", 1.0, "t3", mode=mode, through=0, **null)
+    ntf("token_deleted", 1.05, token="t3", through=0, **null)
     ntf.push("push_rejected", 1.1, "t4", mode="verification", reason="BadDeviceToken", code=400)
     ntf.push("push_retried", 1.2, "t4", mode="verification", reason="x", status="later")
     ntf("token_replaced", 1.3, token="t2", **apns)
@@ -36,7 +42,7 @@ def a_week() -> Scribe:
     ntf("token_deleted", 2.3, token="t9", through=0, reason="superseded")
     ntf.nmsg(1, 3.0)
     ntf.nmsg(2, 3.1)
-    ntf("nmsg_unknown", 3.2, notification="n9", own_server=False)
+    ntf("nmsg_unknown", 3.2, notification="n9", subscription="s9", own_server=False)
     ntf.push("push_retried", 4.0, reason="ServiceUnavailable", status="later", code=503)
     ntf.accepted([2], 2, 4.1)
     ntf.push("push_accepted", 4.2, mode="periodic", through=0)
@@ -49,8 +55,8 @@ def a_week() -> Scribe:
 
 WEEK = {"accepted": 2, "superseded": 1, "owed": 1, "undeliverable": 1}
 EXPECTED = [
-    "2026-01-05,2,2,1,1,1,2,1,1,,,1,,,1,1,1,1,2,2,1,1",
-    "2026-01-11,0,0,0,0,0,2,1,2,2,,2,2,,0,0,0,0,0,0,0,0",
+    "2026-01-05,2,3,1,1,1,2,1,1,,,2,,,1,1,1,1,2,2,1,1",
+    "2026-01-11,0,0,0,0,0,2,1,2,2,,2,3,,0,0,0,0,0,0,0,0",
 ]
 
 

@@ -21,8 +21,10 @@ from heliograph.ntf.statslog import StatsLog
 from heliograph.pipeline import stats
 from heliograph.pipeline.tables import open_tables
 from heliograph.sim.script import Rule
+from heliograph.wire import ntf
 from heliograph.wire.push import MessagePush
-from tests.ntf.support import NtfWorld, Phone, a_world
+from heliograph.wire.tokens import PushProvider
+from tests.ntf.support import NtfWorld, Phone, a_device, a_world, until
 from tests.pipeline.support import pipeline
 from tests.smp.support import Queue
 
@@ -53,13 +55,18 @@ def test_the_ledger_agrees_with_everybody(spark: Any, tmp_path: Path) -> None:
         account.fates["accepted"]
         + account.fates.get("superseded", 0)
         + account.fates.get("rejected", 0)
-        == facts.sent - facts.waiting
+        == facts.sent - facts.waiting - facts.unknown
     )
     assert account.fates.get("waiting", 0) == facts.waiting
+    assert account.fates.get("undeliverable", 0) == facts.unknown
     if len(lines) == 1:  # else midnight was in between
         theirs = stats.parse_line(facts.line)
         assert stats.reconcile(lines, [theirs]) == []
-        assert (theirs.ntf_received, theirs.sub_day) == (facts.sent - 1, PHONES * QUEUES)
+        assert theirs.ntf_received == facts.sent - facts.waiting - facts.unknown
+        # One was deleted, and is unknown now.
+        assert (theirs.tkn_day, theirs.sub_day) == (PHONES, PHONES * QUEUES + 1)
+        assert (theirs.tkn_created, theirs.tkn_verified) == (PHONES + 1, PHONES + 2)
+        assert (theirs.tkn_deleted, theirs.sub_deleted) == (1, 1)
     _no_secret(tmp_path / "tables", facts.secrets)
 
 
@@ -68,6 +75,7 @@ class _Facts:
         self.carried: set[str] = set()
         self.sent = 0
         self.waiting = 0
+        self.unknown = 0
         self.line = ""
         self.secrets: list[bytes] = []
 
@@ -93,6 +101,9 @@ async def _run(tmp_path: Path) -> _Facts:
         facts.sent = ROUNDS * PHONES * QUEUES + 1
         facts.waiting = 1
         await _settled(world, ROUNDS * PHONES * QUEUES)
+        await _odd_things(world, phones[0], queues[0][0])
+        facts.sent += 1
+        facts.unknown = 1
         for phone in phones:
             _carried(facts, world, phone)
         log = StatsLog(world.router.stats, tmp_path / "copy.json")
@@ -108,6 +119,23 @@ async def _run(tmp_path: Path) -> _Facts:
         writer.close()
         assert writer.lost == 0
     return facts
+
+
+async def _odd_things(world: NtfWorld, phone: Phone, queue: Queue) -> None:
+    """What counters and journal might see differently."""
+    world.apns.play()
+    other = await world.phone()
+    await other.tnew()
+    code = await other.code()
+    for _ in range(2):  # as if the first answer had been lost
+        assert await other.tvfy(code) == ntf.OK()
+    assert await other.ask(ntf.TDEL(), other.token_id) == ntf.OK()
+    null = await world.phone(a_device(PushProvider.APNS_NULL))  # nobody counts it
+    await null.tnew()
+    assert await null.ask(ntf.TDEL(), null.token_id) == ntf.OK()
+    assert await phone.ask(ntf.SDEL(), phone.subscriptions[0]) == ntf.OK()
+    await world.send(queue)  # of which the messaging router is not told
+    await until(lambda: world.router.stats.counters.ntf_received_auth == 1)
 
 
 async def _settled(world: NtfWorld, expected: int) -> None:

@@ -153,7 +153,13 @@ _KINDS = (
         "The provider accepted the push with the code.",
         has=("token", "provider"),
     ),
-    Kind("token_active", _NTF, "Its owner sent the code.", has=("token", "provider")),
+    Kind(
+        "token_active",
+        _NTF,
+        "Its owner sent the code. With the reason `repeated`: again, and it was active already.",
+        has=("token", "provider"),
+        may_have=("reason",),
+    ),
     Kind("token_replaced", _NTF, "Another device token took its place.", has=("token", "provider")),
     Kind(
         "token_deleted",
@@ -266,9 +272,9 @@ _KINDS = (
     Kind(
         "nmsg_unknown",
         _NTF,
-        "There is no such subscription.",
+        "There is no such subscription; the hash is that of the ID that came in its place.",
         has=("notification", "own_server"),
-        may_have=("smp_host",),
+        may_have=("smp_host", "subscription"),
     ),
     Kind(
         "nmsg_dropped",

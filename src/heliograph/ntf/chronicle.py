@@ -26,7 +26,7 @@ _OF_FATE = {
     Fate.STORED: (*_KNOWN, "ntf_seq"),
     Fate.REPEATED: _KNOWN,
     Fate.DROPPED: (*_KNOWN, "status"),
-    Fate.UNKNOWN: ("notification",),
+    Fate.UNKNOWN: ("notification", "subscription"),
 }
 """The columns of each fate."""
 _OF_FATED = ("notification", "at", "ntf_seq", "fate", "token", "subscription", "provider", "status")
@@ -88,9 +88,17 @@ class Chronicle(RouterChronicle):
         through = self._last_seq()
         self.token("token_invalid", token.token_id, token.device, status=status, through=through)
 
-    def token_deleted(self, token_id: bytes, reason: str | None = None) -> None:
-        columns: dict[str, Any] = {} if reason is None else {"reason": reason}
-        self.journal("token_deleted", token=token_id, through=self._last_seq(), **columns)
+    def token_verified(self, token: Token, repeated: bool) -> None:
+        """`repeated` if it was active before: its owner did not hear of it."""
+        columns = {"reason": "repeated"} if repeated else {}
+        self.token("token_active", token.token_id, token.device, **columns)
+
+    def token_deleted(self, token: Token) -> None:
+        self.token("token_deleted", token.token_id, token.device, through=self._last_seq())
+
+    def token_superseded(self, token_id: bytes) -> None:
+        through = self._last_seq()
+        self.journal("token_deleted", token=token_id, through=through, reason="superseded")
 
     def subscription_created(self, token_id: bytes, subscription_id: bytes, server: int) -> None:
         self.journal(

@@ -208,9 +208,8 @@ class Commands:
         self._outbox.offer(owed)
         self._count(token.device, "tkn_verified")
         for other in removed:
-            self._chronicle.token_deleted(other, "superseded")
-        if verified.status is not token.status:
-            self._chronicle.token("token_active", token.token_id, token.device)
+            self._chronicle.token_superseded(other)
+        self._chronicle.token_verified(verified, repeated=verified.status is token.status)
         self._chronicle.owed(owed)
         return OK
 
@@ -236,7 +235,7 @@ class Commands:
     async def _tdel(self, command: ntf.TDEL, token: Token) -> Any:
         await self._store.delete_token(token.token_id)
         self._count(token.device, "tkn_deleted")
-        self._chronicle.token_deleted(token.token_id)
+        self._chronicle.token_deleted(token)
         return OK
 
     async def _tcrn(self, command: ntf.TCRN, token: Token) -> Any:

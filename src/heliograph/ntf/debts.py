@@ -46,7 +46,9 @@ class Fate(Enum):
 
 
 class Fated(NamedTuple):
-    """An NMSG and what became of it; no more is known of those that are for nobody."""
+    """An NMSG and what became of it. If it is for nobody, its notifier's ID is all there is of it,
+    in place of a subscription's.
+    """
 
     nonce: bytes
     at: float
@@ -71,7 +73,6 @@ class Stored(NamedTuple):
 
 
 _FOR_NOBODY = (Fate.UNKNOWN, Fate.DROPPED)
-_NOBODY = (Fate.UNKNOWN,)
 
 
 class Expired(NamedTuple):
@@ -107,7 +108,7 @@ def receive(
     last = {item.notifier_id: (seq, item) for seq, item in enumerate(incoming, first_seq)}
     known = {row[0]: _known(row[1:], last[row[0]][1].nonce) for row in rows}
     fated = [
-        Fated(item.nonce, item.at, seq, *known.get(item.notifier_id, _NOBODY))
+        Fated(item.nonce, item.at, seq, *known.get(item.notifier_id) or _unknown(item))
         for seq, item in enumerate(incoming, first_seq)
     ]
     latest: list[Row] = []
@@ -130,6 +131,10 @@ def receive(
     )
     unknown = sum(fate.fate in _FOR_NOBODY for fate in fated)
     return Stored(due_to(tx, list(newest), now, kind), unknown, fated, newest)
+
+
+def _unknown(item: Incoming) -> Row:
+    return Fate.UNKNOWN, None, item.notifier_id
 
 
 def _known(row: Row, last: bytes) -> Row:

@@ -247,8 +247,9 @@ class NtfRouter:
         counters.ntf_received_auth += stored.unknown
         counters.pushes_coalesced += max(known - len(stored.owed), 0)
         self._count_own(server_id, known, stored.unknown)
-        self.stats.active_subs.add({item.notifier_id for item in incoming}, now)
-        self.stats.active_tokens.add({owed.token_id for owed in stored.owed}, now)
+        active = {item.subscription_id for item in stored.fated if item.subscription_id is not None}
+        self.stats.active_subs.add(active, now)
+        self.stats.active_tokens.add({*stored.newest}, now)
         self.chronicle.stored(server_id, stored)
 
     def _count_own(self, server_id: int, known: int, unknown: int) -> None:

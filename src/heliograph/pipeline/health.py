@@ -100,7 +100,7 @@ def funnel(counts: DataFrame) -> DataFrame:
     )
     kind = f.col("kind")
     return (
-        counts.where(kind.isin(*steps))
+        counts.where(kind.isin(*steps) & ~f.col("reason").eqNullSafe("repeated"))
         .groupBy("provider")
         .agg(
             *(

@@ -11,9 +11,11 @@ from datetime import date, timedelta
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from heliograph.wire.tokens import PushProvider
+
 EXACT_BITS = 14
 EXACT = 1 << EXACT_BITS
-NOT_COUNTED = "APNS_NULL"
+NOT_COUNTED = PushProvider.APNS_NULL.text
 """The provider of tokens that test routers."""
 
 COUNT_KEYS = (
@@ -47,13 +49,12 @@ def merge_counts(parts: DataFrame) -> DataFrame:
 
 def actives(events: DataFrame) -> DataFrame:
     """Which tokens and subscriptions had notifications on a day, as sketches."""
-    notified = events.where(f.col("kind").isin("nmsg_stored", "nmsg_repeated", "nmsg_dropped"))
+    notified = events.where(
+        f.col("kind").isin("nmsg_stored", "nmsg_repeated", "nmsg_dropped", "nmsg_unknown")
+    )
     stored = f.col("kind") == "nmsg_stored"
-    counted = f.coalesce(f.col("provider"), f.lit("")) != NOT_COUNTED
     ids = f.array(
-        f.struct(
-            f.lit("tokens").alias("what"), f.when(stored & counted, f.col("token")).alias("id")
-        ),
+        f.struct(f.lit("tokens").alias("what"), f.when(stored, f.col("token")).alias("id")),
         f.struct(f.lit("subscriptions").alias("what"), f.col("subscription").alias("id")),
     )
     rows = notified.select(
