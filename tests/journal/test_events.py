@@ -98,7 +98,7 @@ def test_few_hashes_are_remembered() -> None:
     assert hashes is not None
     for number in range(events.CACHED + 10):
         hashes[number.to_bytes(4)]
-    assert len(hashes) < 20
+    assert len(hashes.known) < 20
     one, other = b"one", b"other"
     assert hashes.of([one, None, other, one]) == [hashes[one], None, hashes[other], hashes[one]]
     assert hashes.of([]) == []

@@ -101,17 +101,14 @@ class Hashes:
 
     def __init__(self, begun: "hashlib.blake2b") -> None:
         self._begun = begun
-        self._known: dict[bytes | None, str] = {}
-
-    def __len__(self) -> int:
-        return len(self._known)
+        self.known: dict[bytes | None, str] = {}
 
     def __getitem__(self, value: bytes) -> str:
         return str(self.of([value])[0])
 
     def of(self, values: Sequence[bytes | None]) -> list[str | None]:
         """None has none."""
-        known = self._known
+        known = self.known
         found = [*map(known.get, values)]
         if None in found:
             if len(known) > CACHED:
