@@ -249,6 +249,9 @@ async def test_trace_backup_export_while_it_runs(
         assert store.execute("SELECT token_id FROM tokens").fetchall() == [(token_id,)]
     store.close()
     assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
+    done = run("backup", tmp_path / "nowhere" / "copy.db", "--dir", directory)
+    assert done.returncode == 1
+    assert f"no directory {tmp_path / 'nowhere'}: make it first" in done.stderr
     done = run("export", tmp_path / "log", "--dir", directory)
     assert done.stdout == "Exported 1 tokens, 0 subscriptions and 0 last notifications.\n"
     assert (tmp_path / "log").read_text().startswith(f"TCREATE tknId={name} token=apns_null ")

@@ -168,6 +168,8 @@ def add_backup(actions: Any, part: str, url: Callable[[argparse.Namespace], str]
     def copy(options: argparse.Namespace) -> int:
         if options.file.exists():
             raise StartError(f"{options.file} exists already: choose another name")
+        if not options.file.parent.is_dir():
+            raise StartError(f"there is no directory {options.file.parent}: make it first")
         store = url(options)
         if store.startswith(SQLITE) and not Path(store.removeprefix(SQLITE)).exists():
             raise StartError("there is no store yet: the router was never started")
@@ -179,7 +181,7 @@ def add_backup(actions: Any, part: str, url: Callable[[argparse.Namespace], str]
                 dialect.close()
             options.file.chmod(0o600)
         except (DatabaseError, OSError) as exc:
-            raise StartError(f"the store cannot be copied: {exc}") from exc
+            raise StartError(f"the store cannot be copied to {options.file}: {exc}") from exc
         print(f"Copied the store to {options.file}. Keep the keys in {options.dir} with it.")
         return 0
 
