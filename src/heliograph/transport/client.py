@@ -42,6 +42,7 @@ from heliograph.transport.handshake import (
     connect_ntf,
     connect_smp,
 )
+from heliograph.transport.pending import Group, Member, Pending, Single
 from heliograph.transport.protocols import NTF, SMP, Protocol
 from heliograph.transport.socks import SocksProxy, connect_through
 from heliograph.transport.tls import client_context
@@ -100,13 +101,6 @@ class ClientRequest:
     key: bytes | None = field(default=None, repr=False)
 
 
-@dataclass(slots=True)
-class _Pending:
-    entity_id: bytes
-    future: asyncio.Future[Any]
-    timer: asyncio.TimerHandle
-
-
 class Client:
     """An open connection to a router. Make one by `Client.connect`."""
 
@@ -117,7 +111,7 @@ class Client:
         self._connection = connection
         self._config = config
         self._loop = asyncio.get_running_loop()
-        self._pending: dict[bytes, _Pending] = {}
+        self._pending: dict[bytes, Pending] = {}
         self._outgoing: dict[bytes, bytes] = {}
         self._flushing = False
         self._room = asyncio.Event()
@@ -203,25 +197,41 @@ class Client:
         key: bytes | None = None,
     ) -> Any:
         """The answer to one command. Raises `RequestRefused` for ERR, or another `ClientError`."""
-        return await (await self._send(ClientRequest(command, entity_id, key)))
+        await self._make_room(1)
+        if self._disconnected:
+            raise Disconnected("the connection was closed")
+        corr_id = os.urandom(CORR_ID_SIZE)
+        transmission = self._encode(corr_id, ClientRequest(command, entity_id, key))
+        future = self._loop.create_future()
+        timer = self._loop.call_later(self._config.request_timeout, self._time_out, [corr_id])
+        self._send(corr_id, transmission, Single(entity_id, future, timer))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            timer.cancel()
+            self._take(corr_id)
+            raise
 
     async def request_many(self, requests: Iterable[ClientRequest]) -> list[Any]:
         """The answer to each command in order, or the `ClientError` in its place."""
-        futures: list[asyncio.Future[Any]] = []
+        groups: list[Group] = []
+        waiting = iter(requests)
+        size = min(SEND_AFTER, self._config.max_in_flight)
         try:
-            for count, request in enumerate(requests, 1):
-                if count % SEND_AFTER == 0:
-                    await asyncio.sleep(0)  # let the router work on these while the next are signed
-                try:
-                    futures.append(await self._send(request))
-                except ClientError as exc:
-                    futures.append(self._loop.create_future())
-                    futures[-1].set_exception(exc)
-            return await asyncio.gather(*futures, return_exceptions=True)
+            while True:
+                await self._make_room(size)
+                some = list(islice(waiting, size))
+                if not some:
+                    break
+                groups.append(self._send_group(some))
+                await asyncio.sleep(0)  # let the router work on these while the next are signed
+            for group in groups:
+                await group.future
         except BaseException:
-            for future in futures:
-                future.cancel()
+            for group in groups:
+                self._abandon(group)
             raise
+        return [answer for group in groups for answer in group.answers]
 
     async def close(self) -> None:
         """Close, failing what is in flight, and wait until the connection is gone."""
@@ -233,21 +243,41 @@ class Client:
             self._connection.abort()
             await self._closed.wait()
 
-    async def _send(self, request: ClientRequest) -> asyncio.Future[Any]:
-        while len(self._pending) >= self._config.max_in_flight and not self._disconnected:
+    async def _make_room(self, count: int) -> None:
+        limit = self._config.max_in_flight - count
+        while len(self._pending) > limit and not self._disconnected:
             self._room.clear()
             await self._room.wait()
-        if self._disconnected:
-            raise Disconnected("the connection was closed")
-        corr_id = os.urandom(CORR_ID_SIZE)
-        transmission = self._encode(corr_id, request)
-        future = self._loop.create_future()
-        timer = self._loop.call_later(self._config.request_timeout, self._time_out, corr_id)
-        self._pending[corr_id] = _Pending(request.entity_id, future, timer)
-        future.add_done_callback(lambda _: self._take(corr_id))
+
+    def _send_group(self, requests: list[ClientRequest]) -> Group:
+        random = os.urandom(CORR_ID_SIZE * len(requests))
+        corr_ids = [
+            random[start : start + CORR_ID_SIZE] for start in range(0, len(random), CORR_ID_SIZE)
+        ]
+        group = Group.of(corr_ids, self._loop.create_future())
+        group.timer = self._loop.call_later(self._config.request_timeout, self._time_out, corr_ids)
+        for place, (corr_id, request) in enumerate(zip(corr_ids, requests, strict=True)):
+            try:
+                if self._disconnected:
+                    raise Disconnected("the connection was closed")
+                transmission = self._encode(corr_id, request)
+            except ClientError as exc:
+                group.settle(place, exc)
+            else:
+                self._send(corr_id, transmission, Member(request.entity_id, group, place))
+        return group
+
+    def _abandon(self, group: Group) -> None:
+        if group.timer is not None:
+            group.timer.cancel()
+        for corr_id in group.corr_ids:
+            self._take(corr_id)
+
+    def _send(self, corr_id: bytes, transmission: bytes, pending: Pending) -> None:
+        self._pending[corr_id] = pending
         self._outgoing[corr_id] = transmission
-        self._schedule_flush()
-        return future
+        if not self._flushing:
+            self._schedule_flush()
 
     def _encode(self, corr_id: bytes, request: ClientRequest) -> bytes:
         established = self.established
@@ -283,18 +313,18 @@ class Client:
             corr_ids = tuple(islice(self._outgoing, MAX_BATCH))
             self._connection.send([self._outgoing.pop(corr_id) for corr_id in corr_ids])
 
-    def _take(self, corr_id: bytes) -> _Pending | None:
+    def _take(self, corr_id: bytes) -> Pending | None:
         pending = self._pending.pop(corr_id, None)
         if pending is not None:
-            pending.timer.cancel()
             self._outgoing.pop(corr_id, None)
             self._room.set()
         return pending
 
-    def _time_out(self, corr_id: bytes) -> None:
-        pending = self._take(corr_id)
-        if pending is not None and not pending.future.done():
-            pending.future.set_exception(RequestTimeout("the router did not answer in time"))
+    def _time_out(self, corr_ids: list[bytes]) -> None:
+        for corr_id in corr_ids:
+            pending = self._take(corr_id)
+            if pending is not None:
+                pending.settle(RequestTimeout("the router did not answer in time"))
 
     # From the connection.
 
@@ -310,17 +340,15 @@ class Client:
             except Exception:
                 logger.exception("the handler of pushes failed")
 
-    def _answer(self, pending: _Pending, item: Reply | Failure) -> None:
-        if pending.future.done():
-            return
+    def _answer(self, pending: Pending, item: Reply | Failure) -> None:
         if isinstance(item, Failure):
-            pending.future.set_exception(UnexpectedReply("the answer cannot be understood"))
+            pending.settle(UnexpectedReply("the answer cannot be understood"))
         elif isinstance(item.message, ntf.ERR | smp.ERR):
-            pending.future.set_exception(RequestRefused(item.message.error))
+            pending.settle(RequestRefused(item.message.error))
         elif item.entity_id and item.entity_id != pending.entity_id:
-            pending.future.set_exception(UnexpectedReply("the answer is about another entity"))
+            pending.settle(UnexpectedReply("the answer is about another entity"))
         else:
-            pending.future.set_result(item.message)
+            pending.settle(item.message)
 
     def _ping_after(self, wait: float) -> None:
         if not self._disconnected:
@@ -356,8 +384,8 @@ class Client:
         self._outgoing.clear()
         for corr_id in tuple(self._pending):
             pending = self._take(corr_id)
-            if pending is not None and not pending.future.done():
-                pending.future.set_exception(Disconnected("the connection ended"))
+            if pending is not None:
+                pending.settle(Disconnected("the connection ended"))
         self._room.set()
         self._closed.set()
         if on_disconnect is not None:
