@@ -8,6 +8,7 @@ import os
 import socket
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from heliograph.crypto.keys import generate_key_pair
 from heliograph.db.database import Database
 from heliograph.db.errors import DatabaseError
 from heliograph.ntf import subscriptions
+from heliograph.ntf.asking import Asking, Findings
 from heliograph.ntf.records import QueueKey
 from heliograph.ntf.router import NtfRouter
 from heliograph.ntf.schema import MIGRATIONS
@@ -424,25 +426,25 @@ async def test_behaviour_19_pages_are_larger_than_batches(
     small_world.settings = replace(
         SETTINGS, subscriber=replace(SETTINGS.subscriber, batch=8, page=4)
     )
-    pages, batches = [], []
-    page, set_statuses = Store.page, Store.set_statuses
+    pages, parts = [], []
+    page, ask = Store.page, Asking._ask
 
     async def counting_page(self: Store, *arguments: Any) -> list[QueueKey]:
         found = await page(self, *arguments)
         pages.append(len(found))
         return found
 
-    async def counting_batch(self: Store, server_id: int, statuses: Any) -> None:
-        batches.append(len(statuses))
-        await set_statuses(self, server_id, statuses)
+    async def counting_part(self: Asking, part: Sequence[QueueKey], found: Findings) -> None:
+        parts.append(len(part))
+        await ask(self, part, found)
 
     monkeypatch.setattr(Store, "page", counting_page)
-    monkeypatch.setattr(Store, "set_statuses", counting_batch)
+    monkeypatch.setattr(Asking, "_ask", counting_part)
     await small_world.restart_ntf(phone)
     for subscription in phone.subscriptions:
         await phone.until_state(subscription, ACTIVE)
     assert pages[:3] == [4, 4, 3]
-    assert sorted(batches) == [1, 2, 2, 2, 2, 2]  # a batch is under way in four parts
+    assert sorted(parts) == [1, 2, 2, 2, 2, 2]  # a batch is under way in four parts
 
 
 async def test_behaviour_20_a_database_error_at_the_start_is_not_the_end(

@@ -348,10 +348,9 @@ async def test_commands_sent_one_after_another_are_answered_in_order(
             (ntf.TCHK(), entity),
             (ntf.SCHK(), subscription),
         ][number % 4]
-        request = ClientRequest(command, of, key if of else None)
-        future = await phone.client._send(request)
-        future.add_done_callback(lambda _, number=number: order.append(number))  # type: ignore[misc]
-        pending.append(future)
+        asking = asyncio.ensure_future(phone.client.request(command, of, key if of else None))
+        asking.add_done_callback(lambda _, number=number: order.append(number))  # type: ignore[misc]
+        pending.append(asking)
         await asyncio.sleep(0)
     await asyncio.gather(*pending)
     assert order == sorted(order)

@@ -11,16 +11,13 @@ import pytest
 
 from heliograph.db.errors import DatabaseError
 from heliograph.ntf import inbox
+from heliograph.ntf.asking import status_of
 from heliograph.ntf.backoff import Backoff
+from heliograph.ntf.book import Span
 from heliograph.ntf.chronicle import Account
 from heliograph.ntf.connections import RECEIVE_BUFFER
 from heliograph.ntf.records import Incoming, QueueKey
-from heliograph.ntf.subscriber import (
-    SmpSubscriber,
-    SubscriberEvents,
-    SubscriberSettings,
-    status_of,
-)
+from heliograph.ntf.subscriber import SmpSubscriber, SubscriberEvents, SubscriberSettings
 from heliograph.ntf.subscriptions import Server
 from heliograph.transport.client import ClientConfig
 from heliograph.transport.errors import (
@@ -100,6 +97,9 @@ class Notebook:
             for number in range(1, count + 1)
         ]
         self.statuses: dict[bytes, SubscriptionStatus] = {}
+        self.named: set[bytes] = set()
+        """Those whose status was written by itself."""
+        self.confirmed: list[Span] = []
         self.ended: list[tuple[bytes, SubscriptionState]] = []
         self.server = Server(1, "")
         self.failures = 0
@@ -114,11 +114,29 @@ class Notebook:
         self, server_id: int, after: bytes, limit: int, associated: bool | None
     ) -> list[QueueKey]:
         self._fail()
-        return [queue for queue in self.queues if queue.subscription_id > after][:limit]
+        inactive = SubscriptionState.INACTIVE
+        return [
+            queue._replace(is_inactive=self._state(queue) is inactive)
+            for queue in self.queues
+            if queue.subscription_id > after
+        ][:limit]
+
+    def _state(self, queue: QueueKey) -> SubscriptionState | None:
+        status = self.statuses.get(queue.notifier_id)
+        return None if status is None else status.state
+
+    async def confirm(self, server_id: int, span: Span, associated: bool) -> None:
+        self._fail()
+        self.confirmed.append(span)
+        for queue in self.queues:
+            inactive = self._state(queue) is SubscriptionState.INACTIVE
+            if inactive and span.first <= queue.subscription_id <= span.last:
+                self.statuses[queue.notifier_id] = SubscriptionStatus(ACTIVE)
 
     async def set_statuses(self, server_id: int, statuses: Sequence[Any]) -> None:
         self._fail()
         self.statuses.update({notifier_id: status for notifier_id, status, _ in statuses})
+        self.named.update(notifier_id for notifier_id, _, _ in statuses)
 
     async def set_ended(
         self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
@@ -327,6 +345,51 @@ async def test_a_lost_connection_makes_all_inactive_until_it_is_back(desk: Desk)
     await scene.end()
 
 
+async def test_what_was_inactive_is_confirmed_a_page_at_a_time(desk: Desk) -> None:
+    """And what was not, by itself."""
+    book = Notebook(10)
+    pending = {queue.notifier_id for queue in book.queues[::3]}
+    for queue in book.queues:
+        if queue.notifier_id not in pending:
+            book.statuses[queue.notifier_id] = SubscriptionStatus(SubscriptionState.INACTIVE)
+    scene = await play(desk, book, replace(FAST_SETTINGS, batch=2, page=4))
+    await until(lambda: scene.subscriber.subscribed == 10)
+    assert book.states() == {ACTIVE}
+    assert book.named == pending
+    assert [int.from_bytes(last) for _, last, _ in book.confirmed] == [4, 8, 10]
+    assert len(desk.seen) == len(set(desk.seen)) == 10
+    await scene.end()
+
+
+async def test_answers_are_written_although_others_never_came(desk: Desk) -> None:
+    """Each by itself, as nothing is known of the rest of the page."""
+    book = Notebook(9)
+    for queue in book.queues:
+        book.statuses[queue.notifier_id] = SubscriptionStatus(SubscriptionState.INACTIVE)
+    answered = {queue.notifier_id for queue in book.queues[:3]}
+    refused = book.queues[1].notifier_id
+
+    def some(connection: ServerConnection, requests: list[Request]) -> None:
+        desk.seen += [request.entity_id for request in requests]
+        said = {refused: smp.ERR(ErrorCode.AUTH)}
+        connection.answer(
+            [
+                Answer(request.corr_id, request.entity_id, said.get(request.entity_id, smp.SOK()))
+                for request in requests
+                if request.entity_id in answered
+            ]
+        )
+
+    desk.received = some  # type: ignore[method-assign]
+    scene = await play(desk, book, replace(FAST_SETTINGS, batch=3, page=20))
+    await until(lambda: len(desk.connections) >= 2)
+    assert book.named == answered
+    assert not book.confirmed
+    assert book.statuses[refused].state is SubscriptionState.AUTH
+    assert len(desk.seen) < 2 * len(book.queues)  # no more is asked once some is not answered
+    await scene.end()
+
+
 async def test_a_router_that_hangs_up_at_once_is_left_alone_more_and_more(desk: Desk) -> None:
     """No storm: a connection that does not last does not make the delay the first again."""
     desk.hang_up = True
@@ -503,7 +566,7 @@ async def test_a_service_taken_over_by_another_connection(small_world: NtfWorld)
     queue = await small_world.queue()
     await phone.subscribe(queue)
     [subscriber] = small_world.router.subscribers.values()
-    credentials = await subscriber._service_credentials()
+    credentials = await subscriber._association.credentials()
     other = await small_world.smp.connect(service=credentials)
     [service] = small_world.smp.router.services.values()
     assert await other.nsubs(1, service.ids_hash) == smp.SOKS(1, service.ids_hash)

@@ -193,6 +193,43 @@ def test_a_start_makes_all_inactive(tx: Transaction, token: Token) -> None:
     assert {state(tx, one), state(tx, other)} == {(SubscriptionState.INACTIVE, b"", True)}
 
 
+def test_confirming_concerns_what_is_inactive_in_the_span(tx: Transaction, token: Token) -> None:
+    made = {kind: new(token) for kind in SubscriptionState}
+    before, inside, associated, after = (new(token) for _ in range(4))
+    ids = sorted(os.urandom(24) for _ in range(len(made) + 4))
+    spread = [before, inside, *made.values(), associated, after]
+    named = [
+        replace(item, subscription_id=new_id) for item, new_id in zip(spread, ids, strict=True)
+    ]
+    kinds = [SubscriptionState.INACTIVE] * 2 + list(made) + [SubscriptionState.INACTIVE] * 2
+    for item, kind in zip(named, kinds, strict=True):
+        add(tx, item)
+        status = SubscriptionStatus(kind)
+        subscriptions.set_statuses(tx, 1, [(item.notifier_id, status, item is named[-2])])
+    elsewhere = replace(new(token, OTHER), subscription_id=ids[1][:-1] + b"+")
+    add(tx, elsewhere)
+    subscriptions.replace_state(tx, 2, SubscriptionState.PENDING, SubscriptionState.INACTIVE)
+
+    assert {
+        item.subscription_id
+        for item in subscriptions.page(tx, 1, b"", 99, associated=None)
+        if item.is_inactive
+    } == {
+        item.subscription_id
+        for item, kind in zip(named, kinds, strict=True)
+        if kind is SubscriptionState.INACTIVE
+    }
+    subscriptions.confirm(tx, 1, ids[1], ids[-2], False, associated=False)
+    found = [state(tx, item) for item in named]
+    confirmed = {1, 2 + list(made).index(SubscriptionState.INACTIVE)}
+    for place, (kind, is_now) in enumerate(zip(kinds, found, strict=True)):
+        expected = SubscriptionState.ACTIVE if place in confirmed else kind
+        assert is_now == (expected, b"", place == len(named) - 2)
+    assert state(tx, elsewhere)[0] is SubscriptionState.INACTIVE
+    subscriptions.confirm(tx, 1, ids[-2], ids[-1], None, associated=True)
+    assert [state(tx, item) for item in named[-2:]] == [(SubscriptionState.ACTIVE, b"", True)] * 2
+
+
 def test_a_refused_router(tx: Transaction, token: Token) -> None:
     one, over = new(token), new(token)
     for item in (one, over):

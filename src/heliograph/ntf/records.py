@@ -39,6 +39,8 @@ class QueueKey(NamedTuple):
     subscription_id: bytes
     notifier_id: bytes
     notifier_key: bytes
+    is_inactive: bool = False
+    """In the store, when it was read."""
 
 
 class DebtKind(Enum):

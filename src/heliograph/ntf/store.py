@@ -10,6 +10,7 @@ from typing import TypeVar
 from heliograph.db.database import Database
 from heliograph.db.dialects import Transaction
 from heliograph.ntf import debts, subscriptions, tokens
+from heliograph.ntf.book import Span
 from heliograph.ntf.gathering import Gathering
 from heliograph.ntf.records import DebtKind, Incoming, Owed, QueueKey, Subscription, Token
 from heliograph.ntf.subscriptions import Added, NewSubscription, Refusal, Server
@@ -200,7 +201,7 @@ class Store:
     async def servers(self) -> list[Server]:
         return await self.database.read(subscriptions.servers)
 
-    # heliograph.ntf.subscriber.Book
+    # heliograph.ntf.book.Book
 
     async def page(
         self, server_id: int, after: bytes, limit: int, associated: bool | None
@@ -213,6 +214,11 @@ class Store:
         self, server_id: int, statuses: Sequence[tuple[bytes, SubscriptionStatus, bool]]
     ) -> None:
         await self.database.write(lambda tx: subscriptions.set_statuses(tx, server_id, statuses))
+
+    async def confirm(self, server_id: int, span: Span, associated: bool) -> None:
+        await self.database.write(
+            lambda tx: subscriptions.confirm(tx, server_id, *span, associated)
+        )
 
     async def set_ended(
         self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState

@@ -9,42 +9,32 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
-from heliograph.crypto.certificates import Credentials, create_authority
 from heliograph.db.errors import DatabaseError
+from heliograph.ntf.asking import Asking, Findings
+from heliograph.ntf.association import Association
 from heliograph.ntf.backoff import Backoff
+from heliograph.ntf.book import Book, Span
 from heliograph.ntf.chronicle import Account
 from heliograph.ntf.connections import abort, gone, hold, limit_received
 from heliograph.ntf.inbox import Inbox
 from heliograph.ntf.records import Incoming, QueueKey
 from heliograph.ntf.subscriptions import Server
-from heliograph.transport.client import Client, ClientConfig, ClientRequest
-from heliograph.transport.errors import (
-    AddressRefused,
-    ClientError,
-    Disconnected,
-    HandshakeFailed,
-    RequestRefused,
-    RequestTimeout,
-)
-from heliograph.transport.handshake import Service, ServiceCredentials
+from heliograph.transport.client import Client, ClientConfig
+from heliograph.transport.errors import AddressRefused, ClientError, Disconnected, HandshakeFailed
 from heliograph.wire import smp
 from heliograph.wire.addresses import ServerAddress
-from heliograph.wire.errors import ErrorCode, TransportError, encode_error
-from heliograph.wire.handshakes import ServiceRole
-from heliograph.wire.tokens import SubscriptionState, SubscriptionStatus
-from heliograph.wire.versions import SMP_SERVICE_HASH
+from heliograph.wire.errors import TransportError
+from heliograph.wire.tokens import SubscriptionState
 
 logger = logging.getLogger(__name__)
 
-ACTIVE = SubscriptionStatus(SubscriptionState.ACTIVE)
-PARTS = 4
+PAGES = 2
 REFUSED = b"the router's address is private"
 
-Status = tuple[bytes, SubscriptionStatus, bool]
 Told = tuple[bytes, SubscriptionState]
 """A subscription ID, and its state now."""
 
@@ -66,36 +56,11 @@ class SubscriberSettings:
     client: ClientConfig = field(default_factory=ClientConfig)
 
 
-class Book(Protocol):
-    """What a subscriber reads from and writes to the store."""
+class Page(NamedTuple):
+    """Queues to subscribe; `span` if they are all that the store has there."""
 
-    async def page(
-        self, server_id: int, after: bytes, limit: int, associated: bool | None
-    ) -> list[QueueKey]: ...
-
-    async def set_statuses(self, server_id: int, statuses: Sequence[Status]) -> None: ...
-
-    async def set_ended(
-        self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
-    ) -> list[bytes]: ...
-
-    async def replace_state(
-        self,
-        server_id: int,
-        before: SubscriptionState,
-        after: SubscriptionState,
-        associated: bool | None = None,
-    ) -> None: ...
-
-    async def refuse(self, server_id: int, error: bytes) -> None: ...
-
-    async def service(self, server_id: int) -> Server: ...
-
-    async def set_service(self, server: Server) -> None: ...
-
-    async def associated(self, server_id: int) -> tuple[int, bytes]: ...
-
-    async def clear_association(self, server_id: int) -> None: ...
+    queues: list[QueueKey]
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,23 +88,26 @@ class SmpSubscriber:
         events: SubscriberEvents,
         settings: SubscriberSettings,
     ) -> None:
-        self.server = server
         self.address = address
         self.client: Client | None = None
         self.subscribed = 0
         self._book = book
         self._events = events
         self._settings = settings
+        self._association = Association(server, book, events.repaired, is_used=settings.use_service)
         self._new: list[QueueKey] = []
         self._untold: set[bytes] = set()
         """New subscriptions of which nobody was told what became of them."""
         self._work = asyncio.Event()
         self._lost = False
         self._inbox = Inbox(self._hold, self._let_go)
-        self._without_service = False
         self._incoming: list[Incoming] = []
         self._ended: list[bytes] = []
         self._deleted: list[bytes] = []
+
+    @property
+    def server(self) -> Server:
+        return self._association.server
 
     def add(self, queue: QueueKey) -> None:
         """A new subscription; those made in one turn go out together."""
@@ -179,7 +147,7 @@ class SmpSubscriber:
             await asyncio.sleep(self._settings.backoff.delay(attempts, random.random()))  # noqa: S311
 
     async def _connect(self) -> None:
-        service = await self._service_credentials()
+        service = await self._association.credentials()
         self._lost = False
         self._work.clear()
         try:
@@ -197,8 +165,7 @@ class SmpSubscriber:
             raise
         except HandshakeFailed as exc:
             if service is not None and exc.error in _SERVICE_REFUSED:
-                self._without_service = True  # only the next connection
-                await self._give_up_service()
+                await self._association.refused()
             raise
         self._hold(self._inbox.is_held)
         limit_received(self.client)
@@ -219,7 +186,7 @@ class SmpSubscriber:
             await self._write_events()
             new, self._new = self._new, []
             if new:
-                await self._subscribe(new)
+                await self._subscribe(self._batches(new))
             if not self._lost:
                 await self._work.wait()
         raise Disconnected("the connection ended")
@@ -247,61 +214,76 @@ class SmpSubscriber:
         client = self._connected()
         associated: bool | None = None
         if client.established.service is not None:
-            await self._subscribe_service(client)
+            found = await self._association.subscribe(client)
+            if found.count:
+                self.subscribed += found.count
+                self._events.subscribed(self.server.server_id, found, found)
             associated = False
-        after = b""
-        expected, before = 0, self.subscribed
-        while True:
-            page = await self._book.page(
-                self.server.server_id, after, self._settings.page, associated
-            )
-            if not page:
-                break
-            expected += len(page)
-            await self._subscribe(page)
-            after = page[-1].subscription_id
+        before = self.subscribed
+        expected = await self._subscribe(self._pages(associated))
         if expected or not before:
             found = Account(self.subscribed - before)
             self._events.subscribed(self.server.server_id, found, Account(expected))
 
-    async def _subscribe(self, queues: Sequence[QueueKey]) -> None:
-        """A batch is under way in parts: while the router works on some, the next is made."""
-        parts = min(PARTS, self._settings.batch)
-        slots, size = asyncio.Semaphore(parts), self._settings.batch // parts
+    async def _pages(self, associated: bool | None) -> AsyncGenerator[Page, None]:
+        """What the store has."""
+        after, limit = b"", self._settings.page
+        while queues := await self._book.page(self.server.server_id, after, limit, associated):
+            first, after = queues[0].subscription_id, queues[-1].subscription_id
+            yield Page(queues, Span(first, after, associated))
+
+    async def _batches(self, queues: list[QueueKey]) -> AsyncGenerator[Page, None]:
+        for start in range(0, len(queues), self._settings.batch):
+            yield Page(queues[start : start + self._settings.batch])
+
+    async def _subscribe(self, pages: AsyncGenerator[Page, None]) -> int:
+        """How many there are. One page is made, one answered and written, and one read ahead."""
+        asking = Asking(self._connected(), self._settings.batch)
+        turns = asyncio.Semaphore(PAGES)
+        count = 0
         try:
-            async with asyncio.TaskGroup() as group:
-                for start in range(0, len(queues), size):
-                    await slots.acquire()
-                    part = self._subscribe_part(queues[start : start + size])
-                    group.create_task(part).add_done_callback(lambda _: slots.release())
+            async with contextlib.aclosing(pages), asyncio.TaskGroup() as group:
+                async for page in pages:
+                    await turns.acquire()
+                    if asking.is_over:
+                        break
+                    count += len(page.queues)
+                    task = group.create_task(self._subscribe_page(page, asking))
+                    task.add_done_callback(lambda _: turns.release())
         except ExceptionGroup as exc:
             raise exc.exceptions[0] from exc
+        if asking.is_over:
+            raise Disconnected("the connection ended, or the router does not answer")
+        return count
 
-    async def _subscribe_part(self, part: Sequence[QueueKey]) -> None:
-        answers = await self._connected().request_many(
-            ClientRequest(smp.NSUB(), queue.notifier_id, queue.notifier_key) for queue in part
-        )
-        statuses: list[Status] = []
-        told: list[Told] = []
-        failed: list[QueueKey] = []
-        for queue, answer in zip(part, answers, strict=True):
-            status = status_of(answer)
-            if status is None:
-                continue
-            associated = isinstance(answer, smp.SOK) and bool(answer.service_id)
-            statuses.append((queue.notifier_id, status, associated))
-            if status is not ACTIVE or queue.subscription_id in self._untold:
-                told.append((queue.subscription_id, status.state))
-            if status.state is SubscriptionState.ERR:
-                failed.append(queue)
+    async def _subscribe_page(self, page: Page, asking: Asking) -> None:
+        found = await asking.ask(page.queues)
+        failed = [queue for queue, status in found.others if status.state is SubscriptionState.ERR]
         if failed:
             loop = asyncio.get_running_loop()
             loop.call_later(self._settings.retry_errors, self._retry, failed)
-        await self._book.set_statuses(self.server.server_id, statuses)
+        await self._write(page.span, found)
+        told = [(queue.subscription_id, status.state) for queue, status in found.others]
+        if self._untold:
+            told += [
+                (queue.subscription_id, SubscriptionState.ACTIVE)
+                for queue in (*found.active, *found.associated)
+                if queue.subscription_id in self._untold
+            ]
         self._tell(told)
-        self.subscribed += sum(status is ACTIVE for _, status, _ in statuses)
-        if len(statuses) < len(part):
-            raise Disconnected("the connection ended, or the router does not answer")
+        self.subscribed += found.subscribed
+
+    async def _write(self, span: Span | None, found: Findings) -> None:
+        """A whole page is confirmed at once: row by row costs far more.
+
+        What differs comes first, so that what is still inactive then is what is confirmed.
+        """
+        server_id = self.server.server_id
+        confirming = span is not None and not found.unanswered
+        if statuses := list(found.statuses(confirming=confirming)):
+            await self._book.set_statuses(server_id, statuses)
+        if span is not None and confirming:
+            await self._book.confirm(server_id, span, found.mostly_associated)
 
     def _tell(self, told: list[Told]) -> None:
         if told:
@@ -312,70 +294,6 @@ class SmpSubscriber:
         """What a router refused for reasons of its own; if reconnected since, that is harmless."""
         self._new += queues
         self._work.set()
-
-    async def _subscribe_service(self, client: Client) -> None:
-        """NSUBS for all that is associated. If the router's account differs, begin anew.
-
-        With other credentials every queue is subscribed, and so associated, by itself.
-        """
-        service = client.established.service
-        expected = Account(*await self._book.associated(self.server.server_id))
-        found = None if service is None else await self._account(client, service, expected)
-        if found != expected:
-            logger.warning("associations with a messaging router differ from its own: repairing")
-            await self._give_up_service(found, expected)
-            raise Disconnected("to begin anew")
-        if expected.count:
-            await self._book.replace_state(
-                self.server.server_id,
-                SubscriptionState.INACTIVE,
-                SubscriptionState.ACTIVE,
-                associated=True,
-            )
-            self.subscribed += expected.count
-            self._events.subscribed(self.server.server_id, expected, expected)
-
-    async def _account(self, client: Client, service: Service, expected: Account) -> Account | None:
-        """The router's, after it was told ours; None if it has none, or tells none."""
-        known = (await self._book.service(self.server.server_id)).service_id
-        if known != service.service_id:
-            self.server = self.server._replace(service_id=service.service_id)
-            await self._book.set_service(self.server)
-            return None if expected.count else expected
-        if not expected.count:
-            return expected
-        nsubs = smp.NSUBS(expected.count, expected.ids_hash or b"")
-        try:
-            answer = await client.request(nsubs, service.service_id, service.key)
-        except RequestRefused as exc:
-            logger.warning("the service is unavailable: %s", exc)
-            return None
-        if not isinstance(answer, smp.SOKS):
-            return None
-        hashed = client.established.session.version >= SMP_SERVICE_HASH
-        return Account(answer.count, answer.ids_hash if hashed else expected.ids_hash)
-
-    async def _give_up_service(
-        self, found: Account | None = None, expected: Account | None = None
-    ) -> None:
-        """No queue is associated any more; later connections have other credentials."""
-        await self._book.clear_association(self.server.server_id)
-        self._events.repaired(self.server.server_id, found, expected)
-
-    async def _service_credentials(self) -> ServiceCredentials | None:
-        """One certificate per messaging router, so that they cannot tell that we are the same."""
-        if not self._settings.use_service or self._without_service:
-            self._without_service = False
-            return None
-        self.server = server = await self._book.service(self.server.server_id)
-        if server.service_chain is None or server.service_key is None:
-            made = create_authority("heliograph", time.time())
-            [chain] = made.chain
-            self.server = server._replace(service_chain=chain, service_key=made.private_key)
-            await self._book.set_service(self.server)
-            return ServiceCredentials(ServiceRole.NOTIFIER, made)
-        credentials = Credentials((server.service_chain,), server.service_key)
-        return ServiceCredentials(ServiceRole.NOTIFIER, credentials)
 
     def _connected(self) -> Client:
         if self.client is None or not self.client.is_connected:
@@ -429,23 +347,3 @@ class SmpSubscriber:
     def _disconnected(self) -> None:
         self._lost = True
         self._work.set()
-
-
-def status_of(answer: Any) -> SubscriptionStatus | None:
-    """What an answer to NSUB says of the subscription; None if there was no answer."""
-    match answer:
-        case smp.SOK() | smp.OK():
-            return ACTIVE
-        case RequestRefused(error=ErrorCode.AUTH):
-            return SubscriptionStatus(SubscriptionState.AUTH)
-        case RequestRefused(error=ErrorCode.SERVICE):
-            return SubscriptionStatus(SubscriptionState.SERVICE)
-        case RequestRefused():
-            return SubscriptionStatus(
-                SubscriptionState.ERR, b"SMP error " + encode_error(answer.error)
-            )
-        case Disconnected() | RequestTimeout() | HandshakeFailed():
-            return None
-        case ClientError():
-            return SubscriptionStatus(SubscriptionState.ERR, b"ResponseError")
-    return SubscriptionStatus(SubscriptionState.ERR, b"UnexpectedResponse")

@@ -145,7 +145,7 @@ def page(
     """What is to be subscribed at a router, in order of ID; associated ones or not, or all."""
     which = "" if associated is None else f" AND associated = {int(associated)}"
     rows = tx.query(
-        "SELECT subscription_id, notifier_id, notifier_key FROM subscriptions"
+        "SELECT subscription_id, notifier_id, notifier_key, status = 'INACTIVE' FROM subscriptions"
         f" WHERE server_id = ? AND subscription_id > ? AND status IN ({_STATES}){which}"
         " ORDER BY subscription_id LIMIT ?",
         (server_id, after, limit),
@@ -176,6 +176,26 @@ def set_statuses(
                 f" WHERE server_id = ? AND notifier_id IN ({', '.join('?' * len(chunk))})",
                 (*key, server_id, *chunk),
             )
+
+
+def confirm(
+    tx: Transaction, server_id: int, first: bytes, last: bytes, which: bool | None, associated: bool
+) -> None:
+    """From the `first` to the `last` subscription, what is inactive is active; `which` as above."""
+    limited = "" if which is None else f" AND associated = {int(which)}"
+    tx.execute(
+        "UPDATE subscriptions SET status = ?, error = ?, associated = ? WHERE server_id = ?"
+        f" AND subscription_id BETWEEN ? AND ? AND status = ?{limited}",
+        (
+            SubscriptionState.ACTIVE.value,
+            b"",
+            int(associated),
+            server_id,
+            first,
+            last,
+            SubscriptionState.INACTIVE.value,
+        ),
+    )
 
 
 def set_ended(
