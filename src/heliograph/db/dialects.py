@@ -1,6 +1,7 @@
 """SQLite and PostgreSQL behind one small interface, used from one thread at a time.
 
-SQL is written once, with `?` for parameters and `{blob}` for the type of bytes in definitions.
+SQL is written once, with `?` for parameters; in definitions `{blob}` is the type of bytes, and
+`{serial}` that of a number which is a primary key.
 """
 
 import fcntl
@@ -96,8 +97,9 @@ _END_FORMER = (
 )
 _LOCK_SCHEMA = "SELECT pg_try_advisory_lock(hashtextextended('heliograph ' || current_schema(), 0))"
 
-_SQLITE_WORDS = {"{blob}": "BLOB"}
-_POSTGRES_WORDS = {"{blob}": "BYTEA"}
+# Only a key of exactly this type is SQLite's own row number, which needs no index beside the table.
+_SQLITE_WORDS = {"{blob}": "BLOB", "{serial}": "INTEGER"}
+_POSTGRES_WORDS = {"{blob}": "BYTEA", "{serial}": "BIGINT"}
 
 
 class SqliteDialect:

@@ -22,7 +22,7 @@ MIGRATIONS = (
         CREATE INDEX queues_by_service ON queues (notifier_service_id)
             WHERE notifier_service_id IS NOT NULL;
         CREATE TABLE messages (
-            seq BIGINT PRIMARY KEY,
+            seq {serial} PRIMARY KEY,
             recipient_id {blob} NOT NULL,
             msg_id {blob} NOT NULL,
             timestamp BIGINT NOT NULL,
@@ -30,9 +30,8 @@ MIGRATIONS = (
             body {blob}
         );
         CREATE INDEX messages_by_queue ON messages (recipient_id, seq);
-        CREATE INDEX messages_by_time ON messages (timestamp);
         CREATE TABLE notifications (
-            seq BIGINT PRIMARY KEY,
+            seq {serial} PRIMARY KEY,
             notifier_id {blob} NOT NULL,
             nonce {blob} NOT NULL,
             meta {blob} NOT NULL,

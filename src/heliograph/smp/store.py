@@ -230,10 +230,11 @@ class Store:
         """Delete a page of messages that are too old; which they were, by queue."""
 
         def expire(tx: Transaction) -> dict[bytes, Expired]:
-            rows = tx.query(
-                "SELECT recipient_id, seq FROM messages WHERE timestamp < ? LIMIT ?",
-                (before, _EXPIRED_PAGE),
+            oldest = tx.query(
+                "SELECT recipient_id, seq, timestamp FROM messages ORDER BY seq LIMIT ?",
+                (_EXPIRED_PAGE,),
             )
+            rows = [(recipient_id, seq) for recipient_id, seq, at in oldest if at < before]
             tx.many("DELETE FROM messages WHERE seq = ?", [(seq,) for _, seq in rows])
             seqs: dict[bytes, list[int]] = {}
             for recipient_id, seq in rows:

@@ -31,8 +31,11 @@ class MsgFlags:
     notification: bool
 
 
+_FLAGS = {flag: MsgFlags(flag) for flag in (True, False)}
+
+
 def _decode_flags(reader: Reader) -> MsgFlags:
-    flags = MsgFlags(boolean.decode(reader))
+    flags = _FLAGS[boolean.decode(reader)]
     space = reader.data.find(b" ", reader.pos)
     if space < 0:
         raise reader.fail("no space after the flags")

@@ -98,13 +98,14 @@ def _encode_i64(value: int) -> bytes:
         raise WireError(ErrorCode.CMD_SYNTAX, f"{value} is not an i64") from None
 
 
+_BOOLEANS = {b"T": True, b"F": False}
+
+
 def _decode_bool(reader: Reader) -> bool:
-    match reader.take(1):
-        case b"T":
-            return True
-        case b"F":
-            return False
-    raise reader.fail("neither T nor F")
+    value = _BOOLEANS.get(reader.take(1))
+    if value is None:
+        raise reader.fail("neither T nor F")
+    return value
 
 
 u8 = unsigned("u8", 1)

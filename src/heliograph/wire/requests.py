@@ -5,7 +5,7 @@ its neighbours.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from heliograph.wire.errors import ErrorType, WireError
 from heliograph.wire.table import Table, check_credentials
@@ -18,8 +18,7 @@ from heliograph.wire.transmissions import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """A command that is well formed and has the credentials its kind needs, yet unverified."""
 
     corr_id: bytes
@@ -30,8 +29,7 @@ class Request:
     authorized: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """A response, or with an empty `corr_id` a push."""
 
     corr_id: bytes
@@ -75,17 +73,15 @@ def encode_reply(
 
 def _decode_request(session: Session, commands: Table, data: bytes) -> Request | Failure:
     try:
-        raw = decode_transmission(session, data)
+        auth, signature, corr_id, entity_id, raw, authorized = decode_transmission(session, data)
     except TransmissionError as exc:
         return Failure(exc.corr_id, b"", exc.error)
     try:
-        command = commands.decode(raw.command, session.version)
-        check_credentials(commands.credentials(command), raw.auth, raw.entity_id)
+        command = commands.decode(raw, session.version)
+        check_credentials(commands.credentials(command), auth, entity_id)
     except WireError as exc:
-        return Failure(raw.corr_id, raw.entity_id, exc.error)
-    return Request(
-        raw.corr_id, raw.entity_id, command, raw.auth, raw.service_signature, raw.authorized
-    )
+        return Failure(corr_id, entity_id, exc.error)
+    return Request(corr_id, entity_id, command, auth, signature, authorized)
 
 
 def _decode_reply(session: Session, responses: Table, data: bytes) -> Reply | Failure:

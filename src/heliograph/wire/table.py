@@ -72,6 +72,7 @@ class Table:
         self._by_tag = {tag_of(message): message for message in self.messages}
         self._layouts: dict[tuple[bytes, int], tuple[Field, ...]] = {}
         self._encodings: dict[tuple[type[Any], int], tuple[bytes, tuple[Field, ...]]] = {}
+        self._decoders: dict[tuple[bytes, int], _Decoder] = {}
 
     def credentials(self, value: Any) -> Credentials:
         return self._by_type[type(value)].credentials
@@ -96,20 +97,31 @@ class Table:
         return b"".join(parts)
 
     def decode(self, command: bytes, version: int) -> Any:
-        message, tag = self._find(command)
-        fields = self._layout(tag, message, version)
+        space = command.find(b" ", 0, 8)
+        tag = command if space < 0 else command[:space]
+        decoder = self._decoders.get((tag, version))
+        if decoder is None:
+            decoder = self._decoder(command, version)
+        make, fields = decoder
         if not fields:
             if len(command) != len(tag):
                 raise WireError(ErrorCode.CMD_SYNTAX, f"{tag.decode()} has no parameters")
-            return message.type()
+            return make()
         reader = self._parameters(command, tag)
         values = {}
-        for name, codec, _, _ in fields:
-            value = codec.decode(reader)
+        for name, decode in fields:
+            value = decode(reader)
             if name:
                 values[name] = value
         reader.end()
-        return message.type(**values)
+        return make(**values)
+
+    def _decoder(self, command: bytes, version: int) -> "_Decoder":
+        message, tag = self._find(command)
+        fields = self._layout(tag, message, version)
+        decoder = message.type, tuple((field.name, field.codec.decode) for field in fields)
+        self._decoders[tag, version] = decoder
+        return decoder
 
     def explain(self, command: bytes, version: int) -> tuple[bytes, list[Span]]:
         """The tag and the span of each parameter within `command`."""
@@ -148,6 +160,10 @@ class Table:
         if layout is None:
             layout = self._layouts[tag, version] = message.layout(version)
         return layout
+
+
+_Decoder = tuple[Callable[..., Any], tuple[tuple[str, Callable[[Reader], Any]], ...]]
+"""What makes a value, of which parameters."""
 
 
 def tag_of(message: Message) -> bytes:

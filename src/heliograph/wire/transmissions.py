@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from heliograph.wire.errors import ErrorCode, WireError
 from heliograph.wire.primitives import encode_large, encode_short
@@ -41,8 +42,7 @@ class Session:
         return cls(session_id, version, SMP_BLOCK_SIZE, version >= 7, True, version >= 16)
 
 
-@dataclass(frozen=True, slots=True)
-class RawTransmission:
+class RawTransmission(NamedTuple):
     """As received, the command not yet parsed; `authorized` are the bytes that `auth` covers."""
 
     auth: bytes
@@ -86,12 +86,12 @@ def decode_transmission(session: Session, data: bytes) -> RawTransmission:
     signature = None
     if auth and session.service_auth:
         signature, pos = _service_signature_at(data, pos)
-    authorized = data[pos:] if not session.implied_session else None
     session_id = session.session_id
-    if authorized is not None:
-        session_id, pos = _short_at(data, pos)
-    else:
+    if session.implied_session:
         authorized = encode_short(session_id) + data[pos:]
+    else:
+        authorized = data[pos:]
+        session_id, pos = _short_at(data, pos)
     corr_id, pos = _short_at(data, pos)
     entity_id, pos = _short_at(data, pos)
     if session_id != session.session_id:
