@@ -75,7 +75,7 @@ async def test_a_command_that_breaks_the_router_costs_its_connection(
     def fail(*_: Any) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setitem(small_world.router._commands._handlers, smp.QUE, fail)
+    monkeypatch.setitem(small_world.router._commands.handlers, smp.QUE, fail)
     if not in_memory:
         small_world.router.queues.clear()
     requests = [bob.client.request(smp.QUE(), queue.rcv_id, queue.recipient.private)]

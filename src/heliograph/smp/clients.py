@@ -12,6 +12,7 @@ from heliograph.smp.records import Message, Notification, Queue, Service
 from heliograph.transport.handshake import Established
 from heliograph.transport.server import ServerConnection
 from heliograph.wire.requests import Request
+from heliograph.wire.smp import max_message_length
 
 
 class Delivered(NamedTuple):
@@ -41,6 +42,7 @@ class Client:
         self.connection = connection
         self.established = established
         self.version = established.session.version
+        self.max_message_length = max_message_length(self.version)
         self.is_connected = True
         """What a client that is gone asked for must not take over from one that is there."""
         self.subscriptions: dict[bytes, Subscription] = {}

@@ -22,6 +22,7 @@ from heliograph.wire.primitives import b64encode
 from heliograph.wire.requests import Request
 
 Handler = Callable[[Client, Request, Any], Any]
+"""Gives the answer, or None if it follows once the changes are durable."""
 
 OK = smp.OK()
 
@@ -31,7 +32,7 @@ class Commands:
         self._context = context
         self.messaging = messaging = Messaging(context)
         self.notifying = notifying = Notifying(context)
-        self._handlers: dict[type, Handler] = {
+        self.handlers: dict[type, Handler] = {
             smp.PING: lambda client, request, queue: smp.PONG(),
             smp.NEW: self._new,
             smp.KEY: self._key,
@@ -50,10 +51,6 @@ class Commands:
             # Messages are not delivered to services.
             smp.SUBS: lambda client, request, queue: smp.ERR(ErrorCode.CMD_PROHIBITED),
         }
-
-    def execute(self, client: Client, request: Request, queue: Queue | None) -> Any:
-        """The answer, or None if it follows once the changes are durable."""
-        return self._handlers[type(request.command)](client, request, queue)
 
     def _new(self, client: Client, request: Request, _: None) -> Any:
         context, command = self._context, request.command

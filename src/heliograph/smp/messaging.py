@@ -37,7 +37,7 @@ class Messaging:
 
     def send(self, client: Client, request: Request, queue: Queue) -> Any:
         context, command = self._context, request.command
-        if len(command.body) > smp.max_message_length(client.version):
+        if len(command.body) > client.max_message_length:
             return smp.ERR(ErrorCode.LARGE_MSG)
         if queue.status is QueueStatus.OFF:
             return smp.ERR(ErrorCode.AUTH)
@@ -46,7 +46,8 @@ class Messaging:
             context.counters.messages_quota += 1
             return smp.ERR(ErrorCode.QUOTA)
         now = int(time.time())
-        msg_id = os.urandom(ID_SIZE)
+        random = os.urandom(ID_SIZE + NONCE_SIZE)
+        msg_id, nonce = random[:ID_SIZE], random[ID_SIZE:]
         if queue.size >= context.rules.quota:
             self._add_message(queue, msg_id, now, notification=False, body=None)
             queue.accepts = False
@@ -56,7 +57,7 @@ class Messaging:
         message = self._add_message(queue, msg_id, now, notify, command.body)
         notifier, notification = queue.notifier, None
         if notify and notifier is not None:
-            notification = self._add_notification(notifier, msg_id, now)
+            notification = self._add_notification(notifier, nonce, msg_id, now)
             context.counters.messages_notify_sent += 1
         context.counters.messages_sent += 1
 
@@ -170,15 +171,17 @@ class Messaging:
         store = self._context.store
         message = Message(store.next_message, queue.recipient_id, msg_id, now, notification, body)
         store.next_message += 1
-        store.changes.touched.add(queue.recipient_id)
-        store.changes.messages.append(message)
+        changes = store.changes
+        changes.touched.add(queue.recipient_id)
+        changes.messages.append(message)
         queue.size += 1
         queue.accepts = True
         return message
 
-    def _add_notification(self, notifier: Notifier, msg_id: bytes, now: int) -> Notification:
+    def _add_notification(
+        self, notifier: Notifier, nonce: bytes, msg_id: bytes, now: int
+    ) -> Notification:
         store = self._context.store
-        nonce = os.urandom(NONCE_SIZE)
         meta = pad(encode_nmsg_meta(NMsgMeta(msg_id, now)), NMSG_META_SIZE)
         boxed = box_with(notifier.box_key, nonce, meta)
         notification = Notification(

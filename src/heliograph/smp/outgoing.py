@@ -19,7 +19,8 @@ class Outgoing:
 
     def answer(self, client: Client, request: Request, message: Any) -> None:
         self._push(client, Answer(request.corr_id, request.entity_id, message))
-        self._answered[client] = self._answered.get(client, 0) + 1
+        answered = self._answered
+        answered[client] = answered.get(client, 0) + 1
 
     def push(self, client: Client, entity_id: bytes, message: Any) -> None:
         self._push(client, Answer(b"", entity_id, message))
@@ -27,8 +28,9 @@ class Outgoing:
     def _push(self, client: Client, message: Answer) -> None:
         messages = self._messages.get(client)
         if messages is None:
-            messages = self._messages[client] = []
-        messages.append(message)
+            self._messages[client] = [message]
+        else:
+            messages.append(message)
 
     def pending(self, client: Client) -> int:
         return len(self._messages.get(client, ()))

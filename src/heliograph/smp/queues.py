@@ -1,7 +1,7 @@
 """Queues in memory, found by any of their three IDs, and loaded when they are not there."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 
 from heliograph.smp.records import Queue
@@ -42,6 +42,10 @@ class Queues:
 
     def get(self, entity: Entity, entity_id: bytes) -> Queue | None:
         return self._by_entity[entity].get(entity_id)
+
+    def of(self, entity: Entity) -> Mapping[bytes, Queue]:
+        """All that are known, by one of their IDs; it goes on changing with them."""
+        return self._by_entity[entity]
 
     def add(self, queue: Queue) -> None:
         self._recipients[queue.recipient_id] = queue

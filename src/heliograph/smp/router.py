@@ -67,6 +67,7 @@ class SmpRouter:
             database, self._store_failed, self._store_settled, self.chronicle.removed
         )
         self.queues = Queues(self.store, settings.cached_queues)
+        self._known = {command: self.queues.of(entity) for command, entity in ENTITY_OF.items()}
         self._delivery = Delivery(
             self.store,
             self.subscribers,
@@ -173,18 +174,25 @@ class SmpRouter:
     # Private.
 
     def _serve(self, client: Client, requests: list[Request]) -> None:
+        if self._knows_all(requests):
+            refused = self._execute(client, requests)
+            if refused:
+                self._run(self._refuse(client, refused))
+            return
         names = {
             (entity, request.entity_id)
             for request in requests
             if (entity := ENTITY_OF.get(type(request.command))) is not None
         }
-        if all(self.queues.get(*name) is not None for name in names):
-            refused = self._execute(client, requests)
-            if refused:
-                self._run(self._refuse(client, refused))
-            return
         client.loading = True
         self._run(self._load_and_serve(client, requests, names))
+
+    def _knows_all(self, requests: list[Request]) -> bool:
+        for request in requests:
+            known = self._known.get(type(request.command))
+            if known is not None and request.entity_id not in known:
+                return False
+        return True
 
     async def _load_and_serve(
         self, client: Client, requests: list[Request], names: set[Name]
@@ -214,18 +222,20 @@ class SmpRouter:
     def _execute(self, client: Client, requests: list[Request]) -> list[Request]:
         """Do what may be done; the result are the commands that nobody authorized."""
         refused = []
+        handlers = self._commands.handlers
         for request in requests:
-            entity = ENTITY_OF.get(type(request.command))
-            queue = None if entity is None else self.queues.get(entity, request.entity_id)
+            kind = type(request.command)
+            known = self._known.get(kind)
+            queue = None if known is None else known.get(request.entity_id)
             error = check(client, request, queue)
-            if error is ErrorCode.AUTH and entity is not None:
+            if error is ErrorCode.AUTH and known is not None:
                 refused.append(request)
                 continue
             if error is not None:
                 self.counters.auth_errors += 1
                 self._outgoing.answer(client, request, smp.ERR(error))
                 continue
-            answer = self._commands.execute(client, request, queue)
+            answer = handlers[kind](client, request, queue)
             if answer is not None:
                 self._outgoing.answer(client, request, answer)
         self._outgoing.flush()

@@ -53,7 +53,8 @@ class Store:
         """The last attempt to make something durable failed."""
         self._drained = asyncio.Event()
         self._drained.set()
-        self._changes = Changes()
+        self.changes = Changes()
+        """Where to put what is decided now; call `commit` afterwards."""
         self._committing: Changes | None = None
         self._durable_services: dict[bytes, tuple[int, bytes]] = {}
         self.next_message = 0
@@ -77,15 +78,10 @@ class Store:
             for service_id, role, fingerprint, count, ids_hash in services
         ]
 
-    @property
-    def changes(self) -> Changes:
-        """Where to put what is decided now; call `commit` afterwards."""
-        return self._changes
-
     def is_changing(self, recipient_id: bytes) -> bool:
         """Whether a queue has changes that are not durable yet."""
         committing = self._committing
-        return recipient_id in self._changes.touched or (
+        return recipient_id in self.changes.touched or (
             committing is not None and recipient_id in committing.touched
         )
 
@@ -94,12 +90,12 @@ class Store:
 
     def commit(self) -> None:
         """Make what was decided durable, together with all that is decided until it can be."""
-        changes = self._changes
+        changes = self.changes
         if self._committing is not None or not (changes.after or changes.writes()):
             return
         self._committing = changes
         self._drained.clear()
-        self._changes = Changes()
+        self.changes = Changes()
         if changes.writes():
             changes.freeze()
             future = self._database.write(changes.apply)
@@ -145,7 +141,7 @@ class Store:
             if not future.done():
                 future.set_result(None)
 
-        self._changes.then(settle, settle)
+        self.changes.then(settle, settle)
         self.commit()
         await future
 
@@ -155,7 +151,7 @@ class Store:
             logger.error("the store failed, and nothing is accepted until it works: %s", error)
         self.is_failing = True
         failure = error if isinstance(error, DatabaseError) else DatabaseError(str(error))
-        void, self._changes = self._changes, Changes()
+        void, self.changes = self.changes, Changes()
         for service in (*changes.services.values(), *void.services.values()):
             durable = self._durable_services.get(service.service_id)
             if durable is not None:

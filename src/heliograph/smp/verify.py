@@ -8,6 +8,7 @@ from heliograph.crypto.keys import verify
 from heliograph.smp.clients import Client
 from heliograph.smp.records import Queue
 from heliograph.smp.store import Entity
+from heliograph.transport.handshake import Service
 from heliograph.wire import smp
 from heliograph.wire.errors import ErrorCode
 from heliograph.wire.fields import QueueMode
@@ -33,38 +34,40 @@ ENTITY_OF = {
 """By which ID a command names its queue; commands that name none are not here."""
 
 _NOTIFIER_COMMANDS = (smp.NSUB, smp.NSUBS)
+_OF_SERVICES = (smp.SUBS, smp.NSUBS)
 _SERVICE_SIGNED = (smp.NEW, smp.SUB, smp.NSUB)
 
 
 def check(client: Client, request: Request, queue: Queue | None) -> ErrorCode | None:
     """The error that answers the command, or None if it may be executed."""
-    command = request.command
-    if isinstance(command, PING):
+    kind = type(request.command)
+    if kind is PING:
         return None
     service = client.established.service
-    role = (
-        ServiceRole.NOTIFIER if isinstance(command, _NOTIFIER_COMMANDS) else ServiceRole.MESSAGING
-    )
-    if service is not None and service.role is not role:
+    if service is not None and service.role is not _role_of(kind):
         return ErrorCode.CMD_PROHIBITED
-    if isinstance(command, smp.SUBS | smp.NSUBS):
+    if kind in _OF_SERVICES:
         return None if _is_from_service(client, request) else ErrorCode.SERVICE
-    if not _service_signature_fits(client, request):
+    if not _service_signature_fits(service, request):
         return ErrorCode.SERVICE
     return None if _is_authorized(client, request, queue) else ErrorCode.AUTH
+
+
+def _role_of(kind: type) -> ServiceRole:
+    return ServiceRole.NOTIFIER if kind in _NOTIFIER_COMMANDS else ServiceRole.MESSAGING
 
 
 def _is_authorized(client: Client, request: Request, queue: Queue | None) -> bool:
     command = request.command
     match command:
-        case smp.NEW():
-            key: bytes | None = command.rcv_auth_key
         case smp.SEND():
             if queue is not None and queue.sender_key is None:
                 return not request.auth
             if not request.auth:
                 return False
-            key = None if queue is None else queue.sender_key
+            key: bytes | None = None if queue is None else queue.sender_key
+        case smp.NEW():
+            key = command.rcv_auth_key
         case smp.SKEY():
             key = command.sender_key if queue is not None and _may_secure(command, queue) else None
         case smp.NSUB():
@@ -92,9 +95,9 @@ def _authorized(client: Client, request: Request) -> bytes:
     return service.cert_hash + request.authorized
 
 
-def _service_signature_fits(client: Client, request: Request) -> bool:
-    service, signature = client.established.service, request.service_signature
-    if service is None or not isinstance(request.command, _SERVICE_SIGNED):
+def _service_signature_fits(service: Service | None, request: Request) -> bool:
+    signature = request.service_signature
+    if service is None or type(request.command) not in _SERVICE_SIGNED:
         return signature is None
     return signature is not None and verify(service.key, signature, request.authorized)
 

@@ -102,14 +102,17 @@ class ServerConnection(BlockConnection):
         """Answers and pushes together; `answered` of them are answers."""
         self._unanswered -= answered
         if self.established is not None and not self.is_closing:
-            limit = max_transmission_size(self.established.session)
-            self.send([self._encode(message, limit) for message in messages])
+            try:
+                self.push(messages)
+            except WireError:
+                limit = max_transmission_size(self.established.session)
+                self.send([self._encode(message, limit) for message in messages])
         if self._held and self._has_room():
             self.unhold()
 
     def push(self, messages: Sequence[Answer]) -> None:
         """Send what nobody asked for. Ask `is_writable` first: this does not wait."""
-        if self.established is not None and not self.is_closing:
+        if self.established is not None:
             session, responses = self.established.session, self.protocol.responses
             self.send([encode_reply(session, responses, *message) for message in messages])
 

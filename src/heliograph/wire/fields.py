@@ -31,11 +31,13 @@ class MsgFlags:
     notification: bool
 
 
-_FLAGS = {flag: MsgFlags(flag) for flag in (True, False)}
+_FLAGS = {boolean.encode(flag): MsgFlags(flag) for flag in (True, False)}
 
 
 def _decode_flags(reader: Reader) -> MsgFlags:
-    flags = _FLAGS[boolean.decode(reader)]
+    flags = _FLAGS.get(reader.take(1))
+    if flags is None:
+        raise reader.fail("neither T nor F")
     space = reader.data.find(b" ", reader.pos)
     if space < 0:
         raise reader.fail("no space after the flags")

@@ -66,13 +66,14 @@ class Codec(Generic[T]):
     decode: Callable[[Reader], T]
 
 
-_LENGTHS = tuple(bytes((length,)) for length in range(256))
+LENGTHS = tuple(bytes((length,)) for length in range(256))
+"""What stands before a short string."""
 
 
 def encode_short(data: bytes) -> bytes:
     if len(data) > 255:
         raise WireError(ErrorCode.LARGE_MSG, f"{len(data)} bytes in a string of at most 255")
-    return _LENGTHS[len(data)] + data
+    return LENGTHS[len(data)] + data
 
 
 def encode_large(data: bytes) -> bytes:
@@ -98,14 +99,13 @@ def _encode_i64(value: int) -> bytes:
         raise WireError(ErrorCode.CMD_SYNTAX, f"{value} is not an i64") from None
 
 
-_BOOLEANS = {b"T": True, b"F": False}
-
-
 def _decode_bool(reader: Reader) -> bool:
-    value = _BOOLEANS.get(reader.take(1))
-    if value is None:
-        raise reader.fail("neither T nor F")
-    return value
+    match reader.take(1):
+        case b"T":
+            return True
+        case b"F":
+            return False
+    raise reader.fail("neither T nor F")
 
 
 u8 = unsigned("u8", 1)

@@ -110,10 +110,9 @@ class Table:
         reader = self._parameters(command, tag)
         values = {}
         for name, decode in fields:
-            value = decode(reader)
-            if name:
-                values[name] = value
+            values[name] = decode(reader)
         reader.end()
+        values.pop("", None)
         return make(**values)
 
     def _decoder(self, command: bytes, version: int) -> "_Decoder":

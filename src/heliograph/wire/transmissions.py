@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from heliograph.wire.errors import ErrorCode, WireError
-from heliograph.wire.primitives import encode_large, encode_short
+from heliograph.wire.primitives import LENGTHS, encode_large, encode_short
 
 NTF_BLOCK_SIZE = 512
 SMP_BLOCK_SIZE = 16384
@@ -70,8 +70,10 @@ def encode_transmission(
     auth: bytes = b"",
     service_signature: bytes | None = None,
 ) -> bytes:
-    if not auth and session.implied_session:  # all that a router sends
-        return b"\0" + encode_short(corr_id) + encode_short(entity_id) + command
+    if not auth and session.implied_session and len(corr_id) < 256 and len(entity_id) < 256:
+        # All that a router sends, so without a call more.
+        ids = (LENGTHS[len(corr_id)], corr_id, LENGTHS[len(entity_id)], entity_id)
+        return b"".join((b"\0", *ids, command))
     head = encode_short(auth)
     if auth and session.service_auth:
         head += b"0" if service_signature is None else b"1" + encode_short(service_signature)
@@ -82,18 +84,26 @@ def encode_transmission(
 
 def decode_transmission(session: Session, data: bytes) -> RawTransmission:
     """Raises `TransmissionError`: BLOCK, or SESSION for a foreign session ID."""
-    auth, pos = _short_at(data, 0)
     signature = None
-    if auth and session.service_auth:
-        signature, pos = _service_signature_at(data, pos)
     session_id = session.session_id
-    if session.implied_session:
-        authorized = encode_short(session_id) + data[pos:]
-    else:
-        authorized = data[pos:]
-        session_id, pos = _short_at(data, pos)
-    corr_id, pos = _short_at(data, pos)
-    entity_id, pos = _short_at(data, pos)
+    try:
+        pos = 1 + data[0]
+        auth = data[1:pos]
+        if auth and session.service_auth:
+            signature, pos = _service_signature_at(data, pos)
+        if session.implied_session:
+            authorized = LENGTHS[len(session_id)] + session_id + data[pos:]
+        else:
+            authorized = data[pos:]
+            session_id, pos = _short_at(data, pos)
+        start, pos = pos + 1, pos + 1 + data[pos]
+        corr_id = data[start:pos]
+        start, pos = pos + 1, pos + 1 + data[pos]
+        entity_id = data[start:pos]
+    except IndexError:
+        raise TransmissionError(ErrorCode.BLOCK) from None
+    if pos > len(data):
+        raise TransmissionError(ErrorCode.BLOCK)
     if session_id != session.session_id:
         raise TransmissionError(ErrorCode.SESSION, corr_id)
     if len(auth) not in _AUTHORIZATION_SIZES:
@@ -110,11 +120,8 @@ class TransmissionError(WireError):
 
 
 def _short_at(data: bytes, pos: int) -> tuple[bytes, int]:
-    if pos >= len(data):
-        raise TransmissionError(ErrorCode.BLOCK)
+    """What is not whole has an end that is not there."""
     end = pos + 1 + data[pos]
-    if end > len(data):
-        raise TransmissionError(ErrorCode.BLOCK)
     return data[pos + 1 : end], end
 
 
@@ -141,13 +148,14 @@ def pack(session: Session, transmissions: Sequence[bytes]) -> list[bytes]:
 
     Blocks are filled from the end, as the reference does: the first may be the one with room left.
     """
-    limit = max_transmission_size(session)
-    for transmission in transmissions:
-        if len(transmission) > limit:
-            raise WireError(ErrorCode.LARGE_MSG, f"{len(transmission)} bytes in one transmission")
+    longest = max(map(len, transmissions), default=0)
+    if longest > max_transmission_size(session):
+        raise WireError(ErrorCode.LARGE_MSG, f"{longest} bytes in one transmission")
     if not session.batched:
         return list(transmissions)
     room = session.block_size - BLOCK_OVERHEAD
+    if len(transmissions) == 1:  # what most blocks carry
+        return [b"\1" + encode_large(transmissions[0])]
     contents: list[bytes] = []
     batch: list[bytes] = []
     size = 0
