@@ -7,7 +7,7 @@ to bit masks, exact and small. Only a batch that has is deduplicated row by row.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as f
@@ -26,47 +26,56 @@ BITS = 64
 
 _OPTIONAL = tuple(name for name in COLUMNS if name not in REQUIRED)
 _BIT = {name: 1 << index for index, name in enumerate(_OPTIONAL)}
+_MAY = len(_OPTIONAL)
 
 
 def checked(events: DataFrame) -> DataFrame:
     """With a column `wrong`, and what `problem` needs to say why.
 
     As `heliograph.journal.schema.violations`, and what only the pipeline can ask. Which columns a
-    kind has are bits of a number, joined from a small table: this is asked of every event.
+    kind has are bits of a number: this is asked of every event.
     """
-    rules = f.broadcast(events.sparkSession.sql(_RULES))
-    found = events.join(rules, f.col("kind") == f.col("_kind"), "left")
+    ruled, judged = _checks()
+    return events.select(*ruled).select(*judged)
+
+
+@cache
+def _checks() -> tuple[tuple[Column, ...], tuple[Column, ...]]:
+    """Made once: they are a thousand messages to Java, which every small batch would wait for."""
+    columns = tuple(map(f.col, EVENTS.names))
     present = reduce(
         Column.bitwiseOR,
         (f.when(f.col(name).isNull(), _long(0)).otherwise(_long(b)) for name, b in _BIT.items()),
     )
-    return found.select(*EVENTS.names, "_has", "_may", present.alias("_present")).select(
-        *EVENTS.names, "_has", "_may", "_present", _is_wrong().alias("wrong")
+    rule = reduce(
+        lambda case, kind: case.when(f.col("kind") == kind.name, _long(_rule(kind))),
+        KINDS.values(),
+        f.when(f.lit(False), _long(0)),
     )
+    ruled = (*columns, rule.alias("_rule"), present.alias("_present"))
+    judged = (*columns, f.col("_rule"), f.col("_present"), _is_wrong().alias("wrong"))
+    return ruled, judged
 
 
 def _long(value: int) -> Column:
     return f.lit(value).cast("long")
 
 
-def _rule(kind: Kind) -> str:
+def _rule(kind: Kind) -> int:
+    """The columns that it must have, and above them those that it may."""
     has = sum(_BIT[name] for name in kind.has if name in _BIT)
     may = sum(_BIT[name] for name in {*kind.has, *kind.may_have} if name in _BIT)
-    return f"('{kind.name}', {has}L, {may}L)"
-
-
-_RULES = (
-    f"SELECT * FROM VALUES {', '.join(_rule(kind) for kind in KINDS.values())}"  # noqa: S608
-    " AS rules(_kind, _has, _may)"
-)
+    return has | may << _MAY
 
 
 def _missing() -> Column:
-    return f.col("_has").bitwiseAND(f.bitwise_not(f.col("_present")))
+    has = f.col("_rule").bitwiseAND(_long((1 << _MAY) - 1))
+    return has.bitwiseAND(f.bitwise_not(f.col("_present")))
 
 
 def _surplus() -> Column:
-    return f.col("_present").bitwiseAND(f.bitwise_not(f.col("_may")))
+    may = f.shiftright(f.col("_rule"), _MAY)
+    return f.col("_present").bitwiseAND(f.bitwise_not(may))
 
 
 def _any_missing() -> Column:
@@ -83,7 +92,7 @@ def _is_wrong() -> Column:
         | (f.col("schema") != SCHEMA_VERSION)
         | (f.col("seq") < 1)
         | (f.col("event_id") != _expected_id())
-        | f.col("_has").isNull()
+        | f.col("_rule").isNull()
         | (_missing() != 0)
         | (_surplus() != 0)
     )
@@ -106,7 +115,7 @@ def problem() -> Column:
         )
         .when(f.col("seq") < 1, f.lit("seq: less than 1"))
         .when(f.col("event_id") != _expected_id(), f.lit("event_id: is not ROUTER-BOOT-SEQ"))
-        .when(f.col("_has").isNull(), f.lit("kind: unknown"))
+        .when(f.col("_rule").isNull(), f.lit("kind: unknown"))
         .when((_missing() != 0) | (_surplus() != 0), texts)
     )
 
@@ -128,17 +137,24 @@ def quarantined(events: DataFrame) -> DataFrame:
 
 def runs(events: DataFrame) -> DataFrame:
     """Of `checked` events: per run which sequence numbers, and what routers say of themselves."""
+    keys, facts = _run_columns()
+    return events.groupBy(*keys).agg(*facts)
+
+
+@cache
+def _run_columns() -> tuple[tuple[Column, ...], tuple[Column, ...]]:
     right, kind, at = ~f.col("wrong"), f.col("kind"), f.unix_micros("at")
     seq = f.col("seq")
     recovered = kind == "router_recovered"
     bit = f.expr(f"shiftleft(1L, cast(seq & {BITS - 1} as int))")
-    return events.groupBy(
-        "wrong",
+    keys = (
+        f.col("wrong"),
         f.when(right, f.col("router")).alias("router"),
         f.when(right, f.col("part")).alias("part"),
         f.when(right, f.col("boot")).alias("boot"),
         f.when(right, f.shiftright(seq, BITS.bit_length() - 1)).alias("block"),
-    ).agg(
+    )
+    facts = (
         f.count("*").alias("rows"),
         f.bit_or(bit).alias("mask"),
         f.max(at).alias("last_at"),
@@ -146,6 +162,7 @@ def runs(events: DataFrame) -> DataFrame:
         f.max(f.when(recovered, f.coalesce("through", f.lit(0)))).alias("recovered_through"),
         f.max(f.when(kind == "router_stopped", at)).alias("stopped_at"),
     )
+    return keys, facts
 
 
 @dataclass(frozen=True, slots=True)

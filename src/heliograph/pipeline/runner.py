@@ -148,18 +148,9 @@ class Pipeline:
 
     def _take(self, readable: Sequence[Segment], broken: dict[str, str], started: float) -> Taken:
         manifest = self.manifest
-        summary = ingest.Summary(0, 0, {}, {}, {}, {})
-        writes: list[store.Write] = []
+        summary, added = ingest.Summary(0, 0, {}, {}, {}, {}), store.Written()
         if readable:
-            read = self._read(readable)
-            events = ingest.checked(read)
-            summary = ingest.summarize(ingest.runs(events).collect(), manifest.seen)
-            good = ingest.clean(read, summary)
-            if summary.new:
-                writes.append(("events", good.withColumn("day", f.to_date("at")), True))
-            if summary.wrong:
-                writes.append(("quarantine", ingest.quarantined(events), False))
-        added = store.write(self.tables, writes)
+            summary, added = self._ingest(self._read(readable))
         if broken:
             rows = [(name, reason, None) for name, reason in sorted(broken.items())]
             frame = local(self.spark, rows, QUARANTINE).coalesce(1)
@@ -185,6 +176,27 @@ class Pipeline:
             **source.with_taken(manifest, regular),
         )
         return taken
+
+    def _ingest(self, read: DataFrame) -> tuple[ingest.Summary, store.Written]:
+        """A batch is written as it is while it is looked at: most have nothing wrong or twice."""
+
+        def write(*writes: store.Write) -> store.Written:
+            return store.write(self.tables, writes)
+
+        def by_day(events: DataFrame) -> store.Write:
+            return "events", events.withColumn("day", f.to_date("at")), True
+
+        rows, added = store.both(
+            lambda: ingest.runs(ingest.checked(read)).collect(), lambda: write(by_day(read))
+        )
+        summary = ingest.summarize(rows, self.manifest.seen)
+        if not summary.wrong and not summary.has_duplicates:
+            return summary, added
+        self.tables.discard(added["events"])
+        writes = [by_day(ingest.clean(read, summary))] if summary.new else []
+        if summary.wrong:
+            writes.append(("quarantine", ingest.quarantined(ingest.checked(read)), False))
+        return summary, write(*writes)
 
     def _read(self, segments: Sequence[Segment]) -> DataFrame:
         size = sum(item.size for item in segments)

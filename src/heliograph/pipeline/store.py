@@ -78,12 +78,17 @@ def read(
 
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 Write = tuple[str, DataFrame, bool]
 """A table, what to add to it, and whether its files are by day (of the column `day`)."""
 
 
-def write(tables: Tables, writes: Iterable[Write]) -> dict[str, tuple[DataFile, ...]]:
+Written = dict[str, tuple[DataFile, ...]]
+"""Files that do not count yet, by table."""
+
+
+def write(tables: Tables, writes: Iterable[Write]) -> Written:
     """Write files that do not count yet, all tables at the same time."""
 
     def one(item: Write) -> tuple[str, tuple[DataFile, ...]]:
@@ -94,6 +99,14 @@ def write(tables: Tables, writes: Iterable[Write]) -> dict[str, tuple[DataFile, 
         return table, tables.written(staging)
 
     return dict(at_once([lambda item=item: one(item) for item in writes]))  # type: ignore[misc]
+
+
+def both(left: Callable[[], T], right: Callable[[], U]) -> tuple[T, U]:
+    """At the same time."""
+    with ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(left)
+        result = right()
+        return beside.result(), result
 
 
 def at_once(work: list[Callable[[], T]]) -> list[T]:

@@ -140,6 +140,13 @@ class Tables:
             for path in files
         )
 
+    def discard(self, files: Iterable[DataFile]) -> None:
+        """Remove what was written and will never count."""
+        paths = [file.path for file in files]
+        for path in paths:
+            (self.directory / path).unlink()
+        self._remove_empty(self._batches(paths))
+
     def commit(
         self,
         added: Mapping[str, Iterable[DataFile]] | None = None,
@@ -177,7 +184,7 @@ class Tables:
                 (self.directory / path).unlink(missing_ok=True)
             left = tuple(item for item in self.manifest.retired if item[1] + keep > now)
             self.commit(now=now, retired=left)
-            self._remove_empty()
+            self._remove_empty(self._batches(old))
         return len(old)
 
     def remove_orphans(self) -> int:
@@ -190,7 +197,7 @@ class Tables:
                 if path.is_file() and str(path.relative_to(self.directory)) not in known:
                     path.unlink()
                     count += 1
-        self._remove_empty()
+            self._remove_empty(list(table.iterdir()))
         return count
 
     def _folders(self) -> Iterator[Path]:
@@ -198,11 +205,15 @@ class Tables:
             if path.is_dir() and path.name in TABLES:
                 yield path
 
-    def _remove_empty(self) -> None:
-        for table in self._folders():
-            for batch in table.iterdir():
-                if batch.is_dir() and not any(path.is_file() for path in batch.rglob("*")):
-                    shutil.rmtree(batch, ignore_errors=True)
+    def _remove_empty(self, folders: Iterable[Path]) -> None:
+        """Of folders of batches those without files."""
+        for batch in folders:
+            if batch.is_dir() and not any(path.is_file() for path in batch.rglob("*")):
+                shutil.rmtree(batch, ignore_errors=True)
+
+    def _batches(self, paths: Iterable[str]) -> set[Path]:
+        """The folders of batches that files are in: others may be written to just now."""
+        return {self.directory.joinpath(*Path(path).parts[:2]) for path in paths}
 
 
 TABLES = ("events", "quarantine", "marks", "settlements", "counts", "actives", "fates")
