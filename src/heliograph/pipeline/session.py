@@ -21,6 +21,8 @@ _SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:-DontCompileHugeMethods",
     "spark.executor.extraJavaOptions": "-XX:+UseParallelGC -XX:-DontCompileHugeMethods",
     "spark.sql.adaptive.enabled": "false",
+    # Its small first map helps with few keys; the ledger has many, and looks them up twice then.
+    "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
     # Each expression would tell Java the line of Python that made it: five messages instead of one.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",

@@ -67,18 +67,23 @@ class _Rows:
 
     kind: list[Array]
     at: list[Array]
-    columns: dict[str, list[Array]]
+    columns: dict[str, list[tuple[int, Array | int, int]]]
+    """Where values begin, what they are, how many; all others are null."""
     size: int = 0
 
     def add(self, kind: str, at: Array, **columns: Array | int) -> None:
         count = len(at)
         self.kind.append(np.full(count, KIND_CODES[kind], np.int16))
         self.at.append(at)
-        for name in _NUMBERED:
-            value = columns.get(name, -1)
-            array = value if isinstance(value, np.ndarray) else np.full(count, value, np.int64)
-            self.columns[name].append(array.astype(np.int64))
+        for name, value in columns.items():
+            self.columns[name].append((self.size, value, count))
         self.size += count
+
+    def column(self, name: str) -> Array:
+        values = np.full(self.size, -1, np.int64)
+        for first, value, count in self.columns[name]:
+            values[first : first + count] = value
+        return values
 
 
 _KIND_NAMES = (
@@ -163,7 +168,7 @@ class Fleet:
         for router, part, rows in self._routers:
             kind, at = np.concatenate(rows.kind), np.concatenate(rows.at)
             order = np.argsort(at, kind="stable")
-            columns = {name: np.concatenate(arrays)[order] for name, arrays in rows.columns.items()}
+            columns = {name: rows.column(name)[order] for name in _NUMBERED}
             kind, at = kind[order], at[order]
             for number, first in enumerate(range(0, len(kind), rows_per_segment), 1):
                 chosen = slice(first, first + rows_per_segment)
