@@ -628,24 +628,14 @@ async def test_a_refused_nsubs_is_repaired(
     phone = await small_world.registered()
     queue = await small_world.queue()
     await phone.subscribe(queue)
-    handlers = small_world.smp.router._commands
-    monkeypatch.setattr(
-        handlers, "execute", _refusing_nsubs(handlers.execute, smp.ERR(ErrorCode.SERVICE))
-    )
+    handlers = small_world.smp.router._commands.handlers
+    refusal = smp.ERR(ErrorCode.SERVICE)
+    monkeypatch.setitem(handlers, smp.NSUBS, lambda client, request, queue: refusal)
     await small_world.restart_ntf(phone)
     await phone.until_state(phone.subscriptions[0], ACTIVE)
     assert small_world.router.stats.counters.drift_repaired == 1
     await small_world.send(queue)
     await phone.notified_of(queue)
-
-
-def _refusing_nsubs(execute: Any, refusal: Any) -> Any:
-    def refusing(client: Any, request: Request, queue: Any) -> Any:
-        if isinstance(request.command, smp.NSUBS):
-            return refusal
-        return execute(client, request, queue)
-
-    return refusing
 
 
 async def test_a_router_without_services_is_subscribed_to_queue_by_queue(
