@@ -154,3 +154,22 @@ async def register(client: Client) -> None:
     keys = generate_key_pair(Algorithm.X25519)
     device = APNSDeviceToken(PushProvider.APNS_NULL, b"test_ntf_token")
     await client.request(ntf.TNEW(device, keys.public, keys.public), b"", keys.private)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(360)
+@pytest.mark.skipif(os.geteuid() == 0, reason="the tests above have run")
+def test_as_root_of_a_namespace() -> None:
+    """For a user who may have one."""
+    unshare = ["unshare", "--map-root-user", "--mount"]
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespace can be had here")
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-rA"]
+    done = subprocess.run(
+        [*unshare, sys.executable, "-m", "pytest", *options, __file__],
+        capture_output=True,
+        text=True,
+        timeout=340,
+        check=False,
+    )
+    assert "2 passed" in done.stdout, done.stdout
