@@ -1,6 +1,7 @@
 """`heliograph device`: what needs no router. What does is in tests/e2e."""
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -201,3 +202,15 @@ def test_a_terminal_is_not_told_what_to_do() -> None:
     line = draw(Content(Category.MESSAGE_RECEIVED, evil, evil), as_json=True)
     assert line.isascii()
     assert line.isprintable()
+
+
+def test_a_port_that_another_holds(tmp_path: Path, capsys: Capture) -> None:
+    assert main(["device", "init", "--dir", str(tmp_path / "a"), "--name", "A", *ROUTERS]) == 0
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        said = fails(capsys, "register", tmp_path / "a", "--webpush", f"127.0.0.1:{port}")
+    assert f"{port}" in said
+    assert "stop the other `heliograph device watch`" in said
+    assert "--webpush HOST:PORT" in said

@@ -33,7 +33,8 @@ SETTINGS = AgentSettings(
 class World:
     """A messaging router, a notification router and an APNs simulator, each a process."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, made_by: tuple[str, ...] = HELIOGRAPH) -> None:
+        self._made_by = made_by
         self.directory = directory
         self.apns = SimulatorProcess(directory / "apns")
         self.smp = Process(
@@ -46,8 +47,8 @@ class World:
     async def start(self) -> None:
         await asyncio.gather(
             self.apns.start(),
-            init("smp", self.directory / "smp"),
-            init("ntf", self.directory / "ntf"),
+            init("smp", self.directory / "smp", self._made_by),
+            init("ntf", self.directory / "ntf", self._made_by),
         )
         options = self.apns.options_of_ntf
         self.ntf = Process(self.directory / "ntf", "ntf", "start", environment=options)
@@ -80,8 +81,8 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def a_world(directory: Path) -> AsyncIterator[World]:
-    world = World(directory)
+async def a_world(directory: Path, made_by: tuple[str, ...] = HELIOGRAPH) -> AsyncIterator[World]:
+    world = World(directory, made_by)
     try:
         await world.start()
         yield world
@@ -167,10 +168,16 @@ async def eventually(condition: Callable[[], Awaitable[bool]], patience: float =
             await asyncio.sleep(0.05)
 
 
-async def device(name: str, directory: Path, *arguments: str, ok: bool = True) -> str:
+async def device(
+    name: str,
+    directory: Path,
+    *arguments: str,
+    ok: bool = True,
+    command: tuple[str, ...] = HELIOGRAPH,
+) -> str:
     """`heliograph device ...`, as a user types it; gives what it printed."""
     process = await asyncio.create_subprocess_exec(
-        *(*HELIOGRAPH, "device", name, "--dir", str(directory), *arguments),
+        *(*command, "device", name, "--dir", str(directory), *arguments),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -184,14 +191,17 @@ async def device(name: str, directory: Path, *arguments: str, ok: bool = True) -
 class WatchProcess:
     """`heliograph device watch --json`: what it shows, line by line."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(
+        self, directory: Path, *arguments: str, command: tuple[str, ...] = HELIOGRAPH
+    ) -> None:
+        self._command = command
         self._directory = directory
         self._arguments = arguments
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
-            *(*HELIOGRAPH, "device", "watch", "--dir", str(self._directory), "--json"),
+            *(*self._command, "device", "watch", "--dir", str(self._directory), "--json"),
             *self._arguments,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

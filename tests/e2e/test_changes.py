@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.cli import device
 from heliograph.device import chats
 from heliograph.device.body import Text
 from heliograph.device.chats import Stage
 from heliograph.device.content import Category
 from heliograph.device.manager import Action, Response
 from heliograph.device.states import NotificationsMode as Mode
-from heliograph.sim.phone import Phone, PhoneError
-from heliograph.sim.phone_push import Delivered, PushSource, WebPushSource
+from heliograph.sim import phone_sources
+from heliograph.sim.phone import SOURCE, Phone, PhoneError
+from heliograph.sim.phone_push import Delivered, PushSource, WebPushSource, opened
 from heliograph.wire.addresses import ServerAddress
 from heliograph.wire.push import CheckMessagesPush, MessagePush
 from heliograph.wire.tokens import DeviceToken, TokenStatus
@@ -162,7 +164,10 @@ async def test_a_contact_request_is_accepted_from_its_notification(
             break
 
 
-async def test_a_web_push_endpoint_of_the_phone_itself(tmp_path: Path) -> None:
+async def test_a_web_push_endpoint_of_the_phone_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It also verifies for a command that cannot have its port meanwhile."""
     directory = tmp_path / "alice"
     directory.mkdir()
     source = WebPushSource(directory)
@@ -189,6 +194,16 @@ async def test_a_web_push_endpoint_of_the_phone_itself(tmp_path: Path) -> None:
         try:
             await send(bob, "by Web Push")
             await watch.until("bob", "by Web Push")
+            await alice.store.set(SOURCE, f"webpush 127.0.0.1 {source.port}")
+            async with alice.app() as app:
+                assert await app.set_mode(Mode.OFF) is None
+                with pytest.raises(OSError, match="in use"):
+                    async with opened(await phone_sources.load(alice)):
+                        pass
+                assert await device._change_mode(alice, app, Mode.INSTANT) == 0
+            assert "instant; the token is ACTIVE" in capsys.readouterr().out
+            await send(bob, "by Web Push again")
+            await watch.until("bob", "by Web Push again")
         finally:
             await watch.stop()
         await alice.close()

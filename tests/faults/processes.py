@@ -15,6 +15,21 @@ HELIOGRAPH = (
     "import sys; from heliograph.cli.main import main; sys.exit(main())",
 )
 START_TIMEOUT = 60.0
+
+
+def skewed(ahead: int) -> tuple[str, ...]:
+    """The command, with a clock that is so many seconds ahead."""
+    if not ahead:
+        return HELIOGRAPH
+    python, option, script = HELIOGRAPH
+    clock = (
+        "import time; right, right_ns = time.time, time.time_ns;"
+        f" time.time = lambda: right() + {ahead};"
+        f" time.time_ns = lambda: right_ns() + {ahead} * 10**9;"
+    )
+    return python, option, f"{clock} {script}"
+
+
 KEY_ID, TEAM_ID, TOPIC = "TESTKEYID1", "5NN7GUYB6T", "chat.simplex.app"
 
 
@@ -26,7 +41,8 @@ class Process:
     ) -> None:
         self.directory = directory
         self.ready = ""
-        self._command = command
+        self.command: tuple[str, ...] = HELIOGRAPH
+        self._arguments = command
         self._environment = {**os.environ, **(environment or {})}
         self._process: asyncio.subprocess.Process | None = None
         self._options: tuple[str, ...] = ("--port", "0")
@@ -42,8 +58,8 @@ class Process:
     async def start(self) -> None:
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *HELIOGRAPH,
-                *self._command,
+                *self.command,
+                *self._arguments,
                 "--dir",
                 str(self.directory),
                 *self._options,
@@ -146,9 +162,9 @@ def _signal(pid: int, which: signal.Signals) -> None:
         os.kill(pid, which)
 
 
-async def init(kind: str, directory: Path) -> None:
+async def init(kind: str, directory: Path, command: tuple[str, ...] = HELIOGRAPH) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(*HELIOGRAPH, kind, "init"),
+        *(*command, kind, "init"),
         *("--dir", str(directory), "--host", "127.0.0.1", "--port", "0"),
         stdout=asyncio.subprocess.DEVNULL,
     )

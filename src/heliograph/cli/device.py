@@ -3,16 +3,16 @@
 import argparse
 import asyncio
 import contextlib
+import errno
 import json
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from heliograph.cli import device_options
-from heliograph.cli.device_screen import Telling, describe, draw, plain
+from heliograph.cli.device_screen import describe, plain
 from heliograph.transport import loop
 
 _EPILOG = """\
@@ -34,6 +34,11 @@ works with any notification router that can reach it and trusts its certificate.
 _PASSPHRASE = "HELIOGRAPH_DEVICE_PASSPHRASE"  # noqa: S105 - the name of a variable
 
 _LATER = "it is done when the router can be reached, while `heliograph device watch` runs"
+
+_TAKEN = (
+    "stop the other `heliograph device watch` of this phone, or, if the port is another program's,"
+    " choose one with `heliograph device register --webpush HOST:PORT`"
+)
 
 Command = Callable[[Any, argparse.Namespace], Awaitable[int]]
 
@@ -117,6 +122,8 @@ async def _guarded(name: str, command: Command, options: argparse.Namespace) -> 
         return _fail(name, "it took too long: see that the routers and the provider run")
     except OSError as exc:
         said = f"{exc.filename or ''} {exc.strerror or exc}".strip()
+        if exc.errno == errno.EADDRINUSE:
+            said += f": {_TAKEN}"
         return _fail(name, said or type(exc).__name__)
 
 
@@ -353,58 +360,10 @@ async def _settle(app: Any) -> None:
 
 
 async def _watch(passphrase: Any, options: argparse.Namespace) -> int:
-    from heliograph.device.states import AppState
-    from heliograph.sim import phone_sources
-    from heliograph.sim.phone_push import opened
-    from heliograph.sim.phone_watch import Screen, Watch
+    from heliograph.cli.device_watch import watch
 
-    done = asyncio.Event()
-    shown = 0
-    gone: BrokenPipeError | None = None
-
-    def show(content: Any) -> None:
-        nonlocal shown, gone
-        try:
-            print(draw(content, as_json=options.json), flush=True)
-        except BrokenPipeError as exc:
-            gone = exc
-        shown += 1
-        if gone is not None or (options.count is not None and shown >= options.count):
-            done.set()
-
-    running = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        running.add_signal_handler(number, done.set)
-    async with contextlib.AsyncExitStack() as stack:
-        phone = await stack.enter_async_context(_phone(passphrase, options))
-        if options.journal is not None:
-            place = phone.directory / options.journal
-            await stack.enter_async_context(phone_sources.journaled(phone, place))
-        if not options.json:
-            phone.journal = Telling(phone.journal)
-        source = await phone_sources.load(phone)
-        await stack.enter_async_context(opened(source))
-        screen = Screen(show)
-        state = AppState.STOPPED if options.app == "stopped" else AppState.SUSPENDED
-        app = phone.foreground(screen, state)
-        stack.push_async_callback(app.close)
-        await app.launch()
-        if options.app == "active":
-            await app.open()
-        else:
-            await app.set_mode(await phone.shared.mode())
-        print(f"watching {phone.directory}, app {app.state.value}", file=sys.stderr, flush=True)
-        task = asyncio.create_task(Watch(phone, screen, app).run(source))
-        task.add_done_callback(lambda _: done.set())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(options.timeout):
-                await done.wait()
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-    if gone is not None:
-        raise gone
-    return 1 if options.count is not None and shown < options.count else 0
+    async with _phone(passphrase, options) as phone:
+        return await watch(phone, options)
 
 
 def _check(condition: bool, message: str) -> None:
