@@ -34,13 +34,11 @@ it as an own server.
 
 Set `path` in `[journal]` to a directory, or its `file://` URL; several routers may share one. A
 router notes an event in memory and goes on; a thread of its own appends events to the active
-segment and syncs it every 0.1 seconds, and seals it as Parquet after `seal_seconds` or 16 MB. While
+segment, syncs it every 0.05 seconds, and seals it as Parquet after `seal_seconds` or 16 MB. While
 nothing happens, nothing is written. Names that begin with `_` are not read by Spark.
 
 - **After kill -9** the next run seals what was synced: what is lost is what was noted in the last
-  0.1 seconds. Nothing is there twice. So that nothing stays unexplained, a router begins a run by
-  journaling what its store still owes (`recovered`), then `router_recovered`: whatever was not
-  settled before and is not among it was settled in what is lost.
+  0.05 seconds or so. Nothing is there twice. See below what that means for a notification.
 - **When the journal cannot be written** (full disk, read-only mount, directory missing or in the
   way) the router serves on. It says so once in its log, keeps up to 50,000 events in memory, tries
   again every second, and counts what found no room: `heliograph_*_journal_events_lost_total`, and
@@ -48,9 +46,27 @@ nothing happens, nothing is written. Names that begin with `_` are not read by S
 - **When it is large**: beyond `max_megabytes` the oldest segments are removed (counted, and said in
   the log), or new events are refused until there is room: `when_full`.
 
-An event is written once, or lost and counted; a push is made at least once. A router killed after a
-provider accepted a push and before its store knew makes it again, and that shows: each acceptance
-that the store has is one `push_accepted`.
+## What a kill takes away
+
+An event is written once, or lost and counted; a push is made at least once. Of what happens, some
+is on disk in the journal before anything follows from it, and the rest is found again:
+
+- **An accepted push** (and one refused or put off) is on disk in the journal before the store
+  forgets that it was owed. So whatever the store has settled, the journal has. A router killed in
+  between makes the push again and journals it again, as the provider has it: twice. Killed before
+  the journal has it, it makes it again and the journal has it once; the phone's journal
+  (`agent_decrypted`, `device_shown`) still tells what both carried.
+- **A stored NMSG** is in the store first. Heliograph's messaging router repeats whatever it sent in
+  the last second before a connection broke, so what a kill took is journaled when it comes again
+  (`nmsg_repeated`, or `nmsg_stored`). Messaging routers that do not repeat have no journal either;
+  of their notifications the next run finds those that are still owed.
+- **What the store still owes** a router journals as its run begins (`recovered`), then
+  `router_recovered`: whatever was not settled before and is not among it was settled in what is
+  lost. The messaging router does so with the notifications that wait.
+- **Counters** in memory are lost with the process, up to the last time they were saved, and counts
+  (`commands_counted`, `client_connected`) since they were last told. So what a router counted and
+  its journal agree exactly for every run that ended as it should, and a run that was killed has in
+  its journal what it counted until then, but for the last moment.
 
 ## What settles a notification
 

@@ -1,3 +1,4 @@
+import asyncio
 import errno
 import logging
 import os
@@ -11,7 +12,7 @@ import pytest
 from heliograph.journal import segments
 from heliograph.journal import writer as writing
 from heliograph.journal.identity import journal_identity
-from heliograph.journal.log import Log
+from heliograph.journal.log import Log, read_log
 from heliograph.journal.schema import violations
 from heliograph.journal.segments import SegmentWriter
 from heliograph.journal.writer import JournalSettings, JournalWriter
@@ -334,3 +335,39 @@ def test_an_identity_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "journal.id").mkdir()
     with pytest.raises(IdentityError, match=r"journal\.id"):
         journal_identity(tmp_path)
+
+
+async def test_synced_is_on_disk(tmp_path: Path) -> None:
+    journal = writer(tmp_path, JournalSettings(sync_interval=0.05, seal_after=3600.0))
+    await journal.synced()
+    for number in range(3):
+        note(journal, number)
+        await journal.synced()
+        [log] = files(tmp_path, ".log")
+        found = [row for table in read_log(log) for row in table["count"].to_pylist()]
+        assert found == list(range(number + 1))
+    note(journal, 3)
+    waiting = [asyncio.create_task(journal.synced()) for _ in range(3)]
+    await asyncio.gather(*waiting)
+    note(journal, 4)
+    last = asyncio.create_task(journal.synced())
+    await asyncio.to_thread(journal.close)
+    await asyncio.wait_for(last, 10)
+    note(journal, 5)
+    await journal.synced()  # nobody writes it any more
+    assert numbers(tmp_path) == [0, 1, 2, 3, 4]
+
+
+async def test_nobody_waits_for_a_journal_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "journal").write_text("in the way")
+    journal = writer(tmp_path / "journal")
+    note(journal, 1)
+    await asyncio.wait_for(journal.synced(), 10)
+    assert journal.is_failing
+    note(journal, 2)
+    await asyncio.wait_for(journal.synced(), 1)
+    (tmp_path / "journal").unlink()
+    await asyncio.to_thread(until, lambda: not journal.is_failing)
+    await asyncio.wait_for(journal.synced(), 10)
+    journal.close()
+    assert numbers(tmp_path / "journal") == [1, 2]

@@ -2,6 +2,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
@@ -35,6 +36,8 @@ class Shop:
         self.settled: list[tuple[Owed, Outcome]] = []
         self.expired: list[debts.Expired] = []
         self.changed: list[Token] = []
+        self.told: list[tuple[Owed, Outcome]] = []
+        """Before the store has it."""
         self.outbox = Outbox(
             database,
             {PushProvider.APNS_TEST: self.test, PushProvider.APNS_PROD: self.prod},
@@ -43,11 +46,18 @@ class Shop:
                 lambda owed, outcome: self.settled.append((owed, outcome)),
                 self.expired.extend,
                 self.changed.extend,
+                self._storing,
             ),
             settings,
         )
         self._seq = 100
         self._queues: dict[bytes, bytes] = {}
+
+    async def _storing(self, settled: list[tuple[Owed, Outcome]]) -> None:
+        for owed, _ in settled:
+            due = await self.database.write(partial(debts.owed_to, token_id=owed.token_id))
+            assert owed.key in [item.key for item in due]
+        self.told += settled
 
     async def token(
         self, provider: PushProvider = PushProvider.APNS_TEST, *, verified: bool = True
@@ -423,6 +433,7 @@ async def test_outcomes_wait_for_a_store_that_fails(
     shop.outbox.wake()
     await shop.until_paid()
     assert len(shop.test.deliveries) == 2  # for two notifications
+    assert shop.told == shop.settled  # once each, also if the store fails
     assert "cannot be stored yet: the disk is full" in caplog.text
 
 

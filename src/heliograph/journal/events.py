@@ -71,6 +71,9 @@ class Journal:
         """How many events wait to be written."""
         return 0
 
+    async def synced(self) -> None:
+        """Until what was noted is on disk, and no kill takes it away; or cannot be written."""
+
     async def drained(self, most: int) -> None:
         """Until no more than so many wait: for whoever notes very many, and can wait."""
         while self.backlog > most:  # noqa: ASYNC110 - the writer is a thread

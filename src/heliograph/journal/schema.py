@@ -295,7 +295,7 @@ _KINDS = (
     Kind(
         "push_accepted",
         _NTF,
-        "By the provider, and the store has it. Settles all notifications of the token up to"
+        "By the provider. Settles all notifications of the token up to"
         " `through`: those listed were carried, the others superseded. It may carry some that an"
         " earlier push carried too. With the reason `empty` there was nothing left to carry.",
         has=_PUSH,

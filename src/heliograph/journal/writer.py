@@ -5,13 +5,15 @@ room for it in memory, and is tried again; what finds no room is counted, and it
 as `journal_lost` once that is possible.
 """
 
+import asyncio
+import contextlib
 import logging
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from heliograph.journal.arrow import Origin, one_by_one, size_of, table_of
 from heliograph.journal.events import Event, Hasher, Journal, JournalCounts, Many
@@ -34,12 +36,20 @@ MEBIBYTE = 2**20
 class JournalSettings:
     """Times in seconds. `max_bytes` are of sealed segments."""
 
-    sync_interval: float = 0.1
+    sync_interval: float = 0.05
     seal_after: float = 0.5
     seal_bytes: int = 16 * MEBIBYTE
     max_bytes: int = 1024 * MEBIBYTE
     refuse_new: bool = False
     """At `max_bytes`: write nothing more, instead of removing the oldest."""
+
+
+class _Waiter(NamedTuple):
+    """For all that was noted before it."""
+
+    noted: int
+    loop: asyncio.AbstractEventLoop
+    event: asyncio.Event
 
 
 class JournalWriter(Journal):
@@ -77,6 +87,9 @@ class JournalWriter(Journal):
         self._refused = 0
         """Not noted, because there was no room. The router's thread counts it."""
         self._refused_seen = 0
+        self._durable = 0
+        """Of those taken, how many are on disk, or lost."""
+        self._waiters: deque[_Waiter] = deque()
         self._is_woken = False
         self._wake = threading.Event()
         self._closing = threading.Event()
@@ -108,6 +121,15 @@ class JournalWriter(Journal):
     def backlog(self) -> int:
         return self._noted - self._taken
 
+    async def synced(self) -> None:
+        if self._durable >= self._noted:
+            return
+        waiter = _Waiter(self._noted, asyncio.get_running_loop(), asyncio.Event())
+        self._waiters.append(waiter)
+        # If the thread has looked at them for the last time meanwhile, one of these says so.
+        if self._durable < waiter.noted and not self.is_failing and self._thread.is_alive():
+            await waiter.event.wait()
+
     def counts(self) -> JournalCounts:
         lost = self.lost + self._refused - self._refused_seen
         removed, size = self.removed_events, self._sealed.bytes
@@ -133,7 +155,17 @@ class JournalWriter(Journal):
                 if self.is_failing:  # perhaps only the directory is gone
                     self._try_step(closing)
                 self._end()
+            self._tell_waiters(closing)
+            if closing:
                 return
+
+    def _tell_waiters(self, closing: bool) -> None:
+        """A router does not wait for a journal that cannot be written."""
+        waiters = self._waiters
+        while waiters and (closing or self.is_failing or waiters[0].noted <= self._durable):
+            waiter = waiters.popleft()
+            with contextlib.suppress(RuntimeError):  # its loop is closed
+                waiter.loop.call_soon_threadsafe(waiter.event.set)
 
     def _wait(self) -> None:
         """For events, and then a moment for more; or until there is something to seal or retry."""
@@ -165,6 +197,7 @@ class JournalWriter(Journal):
                 self._seal(segment)
                 self._works_again()
             self._write(segment, now)
+            self._durable = self._taken
             if closing or self._is_due(segment, time.monotonic()):
                 self._seal(segment)
         except OSError as exc:

@@ -179,8 +179,8 @@ class Chronicle(RouterChronicle):
         if self._is_kept:
             self.journal("push_attempted", **self._push(owed))
 
-    def settled(self, settled: Iterable[tuple[Owed, Outcome]]) -> None:
-        """The store has it."""
+    async def settled(self, settled: Iterable[tuple[Owed, Outcome]]) -> None:
+        """Returns once it is on disk: the store may then forget what was owed."""
         if not self._is_kept:
             return
         accepted = []
@@ -208,6 +208,7 @@ class Chronicle(RouterChronicle):
                 reason=reason,
                 code=codes,
             )
+        await self.journal.synced()
 
     def expired(self, expired: Iterable[Expired]) -> None:
         for item in expired:

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -62,6 +62,10 @@ class Lane:
         return self.waiting and self.active <= self.window // 2
 
 
+async def _nothing(settled: list[tuple[Owed, Outcome]]) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class OutboxEvents:
     """What others want to know. `changed` gets tokens whose status the outcome changed."""
@@ -70,8 +74,8 @@ class OutboxEvents:
     settled: Callable[[Owed, Outcome], None]
     expired: Callable[[list[debts.Expired]], None]
     changed: Callable[[list[Token]], None]
-    stored: Callable[[list[tuple[Owed, Outcome]]], None] = lambda settled: None
-    """After `settled`, once the store has it."""
+    storing: Callable[[list[tuple[Owed, Outcome]]], Awaitable[None]] = _nothing
+    """After `settled`, before the store has it: once for each, and awaited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,15 +284,18 @@ class Outbox:
 
     async def _settle(self) -> None:
         """Write down all outcomes since the last time, in one transaction, until it is done."""
-        failures = 0
+        failures = told = 0
         while self._done:
             batch, self._done = self._done, []
+            await self._events.storing([(done.owed, done.outcome) for done in batch[told:]])
+            told = 0
             again = self._again & {done.key for done in batch}
             self._again -= again
             try:
                 changed, owed = await self._write(batch, again)
             except Exception as exc:
                 self._done = batch + self._done
+                told = len(batch)
                 self._again |= again
                 failures += 1
                 logger.error("outcomes of %d pushes cannot be stored yet: %s", len(batch), exc)
@@ -298,7 +305,6 @@ class Outbox:
                 continue
             failures = 0
             self._release(batch)
-            self._events.stored([(done.owed, done.outcome) for done in batch])
             if changed:
                 self._events.changed(changed)
             self.offer(item for item in owed if item.key not in self._active)
