@@ -86,6 +86,13 @@ class Process:
                 self._process.send_signal(signal.SIGKILL)
             await self._process.wait()
 
+    async def stop(self) -> None:
+        """As an operator does."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(START_TIMEOUT):
+            assert await self._process.wait() == 0
+
     async def restart(self) -> None:
         await self.kill()
         await self.start()
