@@ -37,6 +37,7 @@ from heliograph.wire.tokens import (
 logger = logging.getLogger(__name__)
 
 OK = ntf.OK()
+PONG = ntf.PONG()
 AUTH = ntf.ERR(ErrorCode.AUTH)
 INTERNAL = ntf.ERR(ErrorCode.INTERNAL)
 SYNTAX = ntf.ERR(ErrorCode.CMD_SYNTAX)
@@ -80,9 +81,10 @@ class Commands:
 
     def answer_now(self, client: ClientState, request: Request) -> Any:
         """The answer, if it needs nothing from the store; else None."""
-        if isinstance(request.command, ntf.PING):
-            return ntf.PONG()
-        if not isinstance(request.command, ntf.TCHK):
+        command = request.command
+        if isinstance(command, ntf.PING):
+            return PONG
+        if not isinstance(command, ntf.TCHK):
             return None
         token = self._store.cached(request.entity_id)
         if token is None:
@@ -142,7 +144,7 @@ class Commands:
     ) -> Any:
         command = request.command
         if isinstance(command, ntf.PING):
-            return ntf.PONG()
+            return PONG
         if not self._rates.may_command(client):
             return QUOTA
         if isinstance(command, ntf.TNEW):

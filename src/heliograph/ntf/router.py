@@ -143,8 +143,10 @@ class NtfRouter:
         self.chronicle.commanded(requests)
         if not client.busy:
             requests = self._answer_now(connection, client, requests)
+            if not requests:
+                return
         client.backlog += requests
-        if client.backlog and not client.busy:
+        if not client.busy:
             client.busy = True
             _run(self._serve(connection, client), self._tasks)
 
