@@ -235,7 +235,7 @@ async def test_a_store_that_fails_is_an_internal_error(
         raise DatabaseError("the disk is full")
 
     monkeypatch.setattr(tokens, "verify", failing)
-    monkeypatch.setattr(subscriptions, "add", failing)
+    monkeypatch.setattr(subscriptions, "add_many", failing)
     key, entity = phone.keys.private, phone.token_id
     assert queue.notifier is not None
     named = SMPQueueNtf(small_world.smp.address, queue.notifier_id)

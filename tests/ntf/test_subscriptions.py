@@ -14,6 +14,7 @@ ADDRESS = "smp://LcJUMfVhwD8yxjAiSaDzzGF3-kLG4Uh0Fl_ZIjrRwjI=@smp.example.com"
 OTHER = ADDRESS.replace("smp.ex", "other.ex")
 ACTIVE = SubscriptionStatus(SubscriptionState.ACTIVE)
 PENDING = SubscriptionStatus(SubscriptionState.PENDING)
+OF_TOKEN = "SELECT 1 FROM subscriptions WHERE token_id = ?"
 
 
 @pytest.fixture
@@ -96,8 +97,53 @@ def test_the_limit_is_for_new_ones_of_the_token(tx: Transaction, token: Token) -
     assert subscriptions.add(tx, new(token, OTHER), limit=1) is Refusal.TOO_MANY
     assert isinstance(subscriptions.add(tx, first, limit=1), Added)
     assert isinstance(subscriptions.add(tx, new(an_active_token(tx)), limit=1), Added)
-    assert subscriptions.count_of_token(tx, token.token_id) == 1
+    assert len(tx.query(OF_TOKEN, (token.token_id,))) == 1
     assert [server.address for server in subscriptions.servers(tx)] == [ADDRESS]
+
+
+def test_many_are_as_each_by_itself(tx: Transaction, token: Token) -> None:
+    """Also those that are there twice, and those that the others leave no room for."""
+    other = an_active_token(tx)
+    known, first, second, third = new(token), new(token), new(token, OTHER), new(token)
+    add(tx, known)
+    again = replace(first, subscription_id=os.urandom(24))
+    stolen = replace(first, subscription_id=os.urandom(24), token_id=other.token_id)
+    nobodys = replace(new(token), token_id=os.urandom(24))
+    elsewhere = replace(known, subscription_id=os.urandom(24), address=OTHER)
+    many = [
+        known,
+        first,
+        again,
+        stolen,
+        nobodys,
+        second,
+        third,
+        replace(third, token_id=other.token_id),
+        elsewhere,
+    ]
+    results = subscriptions.add_many(tx, many, limit=3)
+    found = [
+        (result.is_new, result.server.address, result.subscription.subscription_id)
+        if isinstance(result, Added)
+        else result
+        for result in results
+    ]
+    assert found == [
+        (False, ADDRESS, known.subscription_id),
+        (True, ADDRESS, first.subscription_id),
+        (False, ADDRESS, first.subscription_id),
+        Refusal.NOT_ALLOWED,
+        Refusal.NOT_ALLOWED,
+        (True, OTHER, second.subscription_id),
+        Refusal.TOO_MANY,
+        (True, ADDRESS, third.subscription_id),
+        Refusal.TOO_MANY,
+    ]
+    assert len(tx.query(OF_TOKEN, (token.token_id,))) == 3
+    assert [state(tx, item)[0] for item in (first, second)] == [SubscriptionState.PENDING] * 2
+    [kept] = subscriptions.find_many(tx, [third.subscription_id])
+    assert kept.token_id == other.token_id
+    assert subscriptions.add_many(tx, []) == []
 
 
 def test_servers_are_those_with_anything_to_subscribe_to(tx: Transaction, token: Token) -> None:

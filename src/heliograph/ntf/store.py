@@ -188,9 +188,7 @@ class Store:
     async def add_subscriptions(
         self, new: Sequence[NewSubscription], limit: int | None
     ) -> list[Added | Refusal]:
-        return await self.database.write(
-            lambda tx: [subscriptions.add(tx, item, limit) for item in new]
-        )
+        return await self.database.write(lambda tx: subscriptions.add_many(tx, new, limit))
 
     async def delete_subscription(self, subscription_id: bytes) -> None:
         await self.database.write(lambda tx: subscriptions.delete(tx, subscription_id))

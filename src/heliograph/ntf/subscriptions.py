@@ -13,6 +13,7 @@ from heliograph.wire.tokens import SubscriptionState, SubscriptionStatus, TokenS
 COLUMNS = (
     "subscription_id, token_id, server_id, notifier_id, notifier_key, status, error, associated"
 )
+_SERVER = "server_id, address, service_chain, service_key, service_id"
 _SUBSCRIBABLE = ("NEW", "PENDING", "ACTIVE", "INACTIVE", "SERVICE", "ERR")
 _STATES = ", ".join(f"'{state}'" for state in _SUBSCRIBABLE)
 
@@ -63,39 +64,106 @@ def find_many(tx: Transaction, subscription_ids: Sequence[bytes]) -> list[Subscr
 
 def add(tx: Transaction, new: NewSubscription, limit: int | None = None) -> Added | Refusal:
     """A new subscription, or the one there is for the same token, queue and key."""
-    token = tx.query("SELECT status FROM tokens WHERE token_id = ?", (new.token_id,))
-    if not token or not may_subscribe(TokenStatus(token[0][0])):
-        return Refusal.NOT_ALLOWED
-    rows = tx.query(
-        f"SELECT {COLUMNS} FROM subscriptions WHERE notifier_id = ? AND server_id ="
-        " (SELECT server_id FROM servers WHERE address = ?)",
-        (new.notifier_id, new.address),
+    [added] = add_many(tx, [new], limit)
+    return added
+
+
+def add_many(
+    tx: Transaction, many: Sequence[NewSubscription], limit: int | None = None
+) -> list[Added | Refusal]:
+    """As each by itself, one after another, but for a few statements in all."""
+    token_ids = list(dict.fromkeys(new.token_id for new in many))
+    allowed = _allowed(tx, token_ids)
+    counts = {} if limit is None else _counts(tx, token_ids)
+    at = _servers_at(tx, list(dict.fromkeys(new.address for new in many)))
+    known = _known(tx, at, many)
+    results: list[Added | Refusal] = []
+    made: list[Row] = []
+    for new in many:
+        if new.token_id not in allowed:
+            results.append(Refusal.NOT_ALLOWED)
+            continue
+        old = known.get((new.address, new.notifier_id))
+        if old is not None:
+            same = (old.token_id, old.notifier_key) == (new.token_id, new.notifier_key)
+            added = Added(old, at[new.address], is_new=False)
+            results.append(added if same else Refusal.NOT_ALLOWED)
+            continue
+        if limit is not None and counts.get(new.token_id, 0) >= limit:
+            results.append(Refusal.TOO_MANY)
+            continue
+        if new.address not in at:
+            at[new.address] = server(tx, server_for(tx, new.address))
+        subscription = _pending(new, at[new.address].server_id)
+        known[new.address, new.notifier_id] = subscription
+        counts[new.token_id] = counts.get(new.token_id, 0) + 1
+        made.append(_row(subscription))
+        results.append(Added(subscription, at[new.address], is_new=True))
+    tx.many(f"INSERT INTO subscriptions ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", made)
+    return results
+
+
+def _allowed(tx: Transaction, token_ids: Sequence[bytes]) -> set[bytes]:
+    rows = tx.query_in("SELECT token_id, status FROM tokens WHERE token_id IN {in}", token_ids)
+    return {token_id for token_id, status in rows if may_subscribe(TokenStatus(status))}
+
+
+def _counts(tx: Transaction, token_ids: Sequence[bytes]) -> dict[bytes, int]:
+    rows = tx.query_in(
+        "SELECT token_id, COUNT(*) FROM subscriptions WHERE token_id IN {in} GROUP BY token_id",
+        token_ids,
     )
-    if rows:
-        known = subscription_of(rows[0])
-        if known.token_id != new.token_id or known.notifier_key != new.notifier_key:
-            return Refusal.NOT_ALLOWED
-        return Added(known, server(tx, known.server_id), is_new=False)
-    if limit is not None and count_of_token(tx, new.token_id) >= limit:
-        return Refusal.TOO_MANY
-    server_id = server_for(tx, new.address)
-    status = SubscriptionStatus(SubscriptionState.PENDING)
-    own = new.subscription_id, new.token_id, server_id, new.notifier_id, new.notifier_key
-    tx.execute(
-        f"INSERT INTO subscriptions ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (*own, status.state.value, b"", 0),
+    return {token_id: int(count) for token_id, count in rows}
+
+
+def _servers_at(tx: Transaction, addresses: Sequence[str]) -> dict[str, Server]:
+    rows = tx.query_in(f"SELECT {_SERVER} FROM servers WHERE address IN {{in}}", addresses)
+    return {row[1]: Server(*row) for row in rows}
+
+
+def _known(
+    tx: Transaction, at: dict[str, Server], many: Sequence[NewSubscription]
+) -> dict[tuple[str, bytes], Subscription]:
+    found: dict[tuple[str, bytes], Subscription] = {}
+    for address, where in at.items():
+        rows = tx.query_in(
+            f"SELECT {COLUMNS} FROM subscriptions WHERE notifier_id IN {{in}} AND server_id = ?",
+            list({new.notifier_id for new in many if new.address == address}),
+            where.server_id,
+        )
+        for row in rows:
+            subscription = subscription_of(row)
+            found[address, subscription.notifier_id] = subscription
+    return found
+
+
+def _pending(new: NewSubscription, server_id: int) -> Subscription:
+    return Subscription(
+        new.subscription_id,
+        new.token_id,
+        server_id,
+        new.notifier_id,
+        new.notifier_key,
+        SubscriptionStatus(SubscriptionState.PENDING),
     )
-    return Added(Subscription(*own, status), server(tx, server_id), is_new=True)
+
+
+def _row(item: Subscription) -> Row:
+    return (
+        item.subscription_id,
+        item.token_id,
+        item.server_id,
+        item.notifier_id,
+        item.notifier_key,
+        item.status.state.value,
+        item.status.error,
+        int(item.associated),
+    )
 
 
 def delete(tx: Transaction, subscription_id: bytes) -> None:
     for table in ("subscriptions", "last_notifications"):
         tx.execute(f"DELETE FROM {table} WHERE subscription_id = ?", (subscription_id,))
-
-
-def count_of_token(tx: Transaction, token_id: bytes) -> int:
-    [[count]] = tx.query("SELECT COUNT(*) FROM subscriptions WHERE token_id = ?", (token_id,))
-    return int(count)
 
 
 def server_for(tx: Transaction, address: str) -> int:
@@ -111,7 +179,7 @@ def server_for(tx: Transaction, address: str) -> int:
 def servers(tx: Transaction) -> list[Server]:
     """Those that have anything to subscribe to."""
     rows = tx.query(
-        "SELECT server_id, address, service_chain, service_key, service_id FROM servers v"
+        f"SELECT {_SERVER} FROM servers v"
         " WHERE EXISTS (SELECT 1 FROM subscriptions s WHERE s.server_id = v.server_id)"
     )
     return [Server(*row) for row in rows]
@@ -119,8 +187,7 @@ def servers(tx: Transaction) -> list[Server]:
 
 def server(tx: Transaction, server_id: int) -> Server:
     [row] = tx.query(
-        "SELECT server_id, address, service_chain, service_key, service_id FROM servers"
-        " WHERE server_id = ?",
+        f"SELECT {_SERVER} FROM servers WHERE server_id = ?",
         (server_id,),
     )
     return Server(*row)
