@@ -102,6 +102,10 @@ _SQLITE_WORDS = {"{blob}": "BLOB", "{serial}": "INTEGER"}
 _POSTGRES_WORDS = {"{blob}": "BYTEA", "{serial}": "BIGINT"}
 
 
+# As it is: without this, sqlite3 looks in vain for a way to adapt every bytes it is given.
+sqlite3.register_adapter(bytes, bytes)
+
+
 class SqliteDialect:
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
