@@ -193,15 +193,23 @@ Active = dict[tuple[str, str, date], int]
 def _active_counts(sketches: DataFrame, first: date, last: date) -> Active:
     begin = min(first - timedelta(days=first.weekday()), first.replace(day=1))
     near = sketches.where(f.col("day").between(begin, last + timedelta(days=1)))
-    found: Active = {}
-    for period, start in PERIOD_START.items():
-        by_period = near.withColumn("start", start(f.col("day")))
-        merged = merge_actives(by_period, "what", "start")
-        for row in merged.select(
-            "what", "start", f.theta_sketch_estimate("sketch").alias("number")
-        ).collect():
-            found[row["what"], period, row["start"]] = row["number"]
-    return found
+    spans = f.explode(
+        f.array(
+            *(
+                f.struct(f.lit(period).alias("period"), start(f.col("day")).alias("start"))
+                for period, start in PERIOD_START.items()
+            )
+        )
+    )
+    rows = near.select("what", "sketch", spans.alias("span")).select(
+        "what", "sketch", "span.period", "span.start"
+    )
+    number = f.theta_sketch_estimate("sketch").alias("number")
+    merged = merge_actives(rows, "what", "period", "start")
+    return {
+        (row["what"], row["period"], row["start"]): row["number"]
+        for row in merged.select("what", "period", "start", number).collect()
+    }
 
 
 def _active(active: Active, what: str, period: str, day: date) -> int | None:
