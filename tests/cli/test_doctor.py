@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.system.install import create
+
 TIMEOUT = 60
+pytestmark = pytest.mark.timeout(240)  # commands are processes, one after the other
 COMMAND = [
     sys.executable,
     "-c",
@@ -130,3 +133,20 @@ def test_a_router_that_runs(running: Path) -> None:
     done = run("doctor", "--dir", running)
     assert (done.returncode, "shows another certificate" in done.stdout) == (0, True)
     assert run("doctor", "--dir", running, "--offline").stdout.count("running:") == 0
+
+
+def test_the_configuration_of_the_system_is_examined_too(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    create(home, any_port=True, pipeline=False)
+    done = run("doctor", "--offline", "--dir", home)
+    assert f"{home}\n  ok       config: config.toml of the system is good" in done.stdout
+    (home / "config.toml").write_text('[page]\nport = 99999\nhost = "192.0.2.1"\n')
+    done = run("doctor", "--offline", "--dir", home)
+    assert done.returncode == 1
+    assert "[page] port = 99999" in done.stdout
+    (home / "config.toml").write_text('[page]\nhost = "192.0.2.1"\n')
+    (home / "page.token").unlink()
+    done = run("doctor", "--offline", "--dir", home)
+    assert "page.token is missing" in done.stdout
+    nothing = run("doctor", "--offline", "--dir", tmp_path / "nothing").stdout
+    assert f"heliograph up --dir {tmp_path / 'nothing'}" in nothing

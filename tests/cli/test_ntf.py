@@ -31,6 +31,7 @@ from tests.ntf.test_ini import INI
 from tests.ntf.test_storelog import ID, SCREATE, TCREATE
 
 TIMEOUT = 30
+pytestmark = pytest.mark.timeout(240)  # commands are processes, one after the other
 COMMAND = [
     sys.executable,
     "-c",

@@ -29,7 +29,7 @@ def start(*arguments: str) -> "subprocess.Popen[str]":
 
 def stop(process: "subprocess.Popen[str]", number: int = signal.SIGTERM) -> tuple[int, str]:
     process.send_signal(number)
-    _, errors = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=60)
     return process.returncode, errors
 
 

@@ -28,6 +28,7 @@ from heliograph.wire.keys import Algorithm
 from heliograph.wire.table import PING, PONG
 
 TIMEOUT = 20
+pytestmark = pytest.mark.timeout(240)  # commands are processes, one after the other
 COMMAND = [
     sys.executable,
     "-c",

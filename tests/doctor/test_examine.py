@@ -373,6 +373,16 @@ async def test_what_the_ledger_says(home: Path) -> None:
     await the_one(home / "ntf", Level.PROBLEM, "cannot be read", environ=JOURNAL)
 
 
+def test_a_directory_that_may_not_be_looked_at(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is examined all the same, which says so."""
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    assert list(find_directories(home)) == [home / "smp", home / "ntf"]
+
+
 async def test_what_is_in_quarantine(home: Path) -> None:
     """Files as a whole are told from single events, though they are counted together."""
     segments(home, 1)

@@ -1,11 +1,13 @@
 """The small parts of a system: places, ports, logs, status."""
 
+import os
 import socket
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from heliograph.cli.main import main
 from heliograph.ntf.config import PREFIX as NTF_PREFIX
 from heliograph.ntf.config import NtfConfig
 from heliograph.runtime.config import load
@@ -132,3 +134,34 @@ class TestInstall:
         with pytest.raises(StartError, match="--host"):
             create(tmp_path / "x", "not a host")
         assert not (tmp_path / "x").exists()
+
+
+class TestDirectoriesThatCannotBeUsed:
+    """Each command says so, and does not take them for empty ones."""
+
+    @pytest.mark.parametrize("command", ["up", "down", "status", "logs", "page"])
+    def test_of_another_user(
+        self,
+        command: str,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        monkeypatch.setattr(os, "access", lambda path, mode: False)
+        assert main([command, "--dir", str(tmp_path)]) == 1
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert said.err == (
+            f"heliograph {command}: {tmp_path}: Permission denied: run this as the system's user,"
+            " or root\n"
+        )
+
+    def test_something_in_the_way(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        create(tmp_path / "home", any_port=True)
+        (tmp_path / "home" / "state.json").mkdir()
+        assert main(["up", "-d", "--dir", str(tmp_path / "home")]) == 1
+        assert "state.json: Is a directory" in capsys.readouterr().err
+        (tmp_path / "file").touch()
+        for command in (["up"], ["up", "-d"], ["demo"]):
+            assert main([*command, "--dir", str(tmp_path / "file")]) == 1
+            assert "file: File exists" in capsys.readouterr().err

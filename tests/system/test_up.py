@@ -75,6 +75,19 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     assert heliograph("down", "--dir", root).stdout.startswith("Nothing runs")
 
 
+def test_a_state_that_cannot_be_read(system: System) -> None:
+    """It is not taken for a system that does not run."""
+    kept = system.layout.state.read_bytes()
+    system.layout.state.write_text("{")
+    try:
+        done = heliograph("status", "--dir", system.layout.root)
+    finally:
+        system.layout.state.write_bytes(kept)
+    assert done.returncode == 1
+    assert "a system runs in" in done.stderr
+    assert "heliograph down" in done.stderr
+
+
 def test_status(system: System) -> None:
     done = heliograph("status", "--dir", system.layout.root)
     assert done.returncode == 0, done.stdout

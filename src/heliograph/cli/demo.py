@@ -16,6 +16,7 @@ from typing import Any
 
 from heliograph.cli.actions import reporting
 from heliograph.runtime import logs
+from heliograph.runtime.errors import StartError
 from heliograph.transport import loop
 
 _DESCRIPTION = """\
@@ -56,7 +57,10 @@ def run(options: argparse.Namespace) -> int:
 def _directory(options: argparse.Namespace) -> Iterator[Path]:
     """A temporary one goes at the end, but for the report."""
     if options.dir is not None:
-        options.dir.mkdir(parents=True, exist_ok=True)
+        try:
+            options.dir.mkdir(parents=True, exist_ok=True)
+        except OSError as exc:
+            raise StartError(f"{options.dir}: {exc.strerror}: choose another --dir") from exc
         yield options.dir.absolute()
         return
     directory = Path(tempfile.mkdtemp(prefix="heliograph-demo-"))

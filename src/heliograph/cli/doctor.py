@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +88,7 @@ def run(options: argparse.Namespace) -> int:
     from heliograph.doctor.examine import Examination, examine
     from heliograph.doctor.findings import Finding, Level
     from heliograph.doctor.subject import Thresholds, find_directories
+    from heliograph.doctor.system import check_system
 
     logs.set_up(level="error")
     if options.online and options.offline:
@@ -110,16 +110,21 @@ def run(options: argparse.Namespace) -> int:
     counts: Counter[Level] = Counter()
     found: dict[str, list[Finding]] = {}
 
+    def note(directory: Path, finding: Finding) -> None:
+        if str(directory) not in found and not options.json:
+            print(directory, flush=True)
+        found.setdefault(str(directory), []).append(finding)
+        counts[finding.level] += 1
+        if not options.json:
+            _tell(finding)
+
     async def look() -> None:
-        for directory in chain.from_iterable(map(find_directories, _directories(options))):
-            findings = found.setdefault(str(directory), [])
-            if not options.json:
-                print(directory, flush=True)
-            async for finding in examine(directory, how):
-                findings.append(finding)
-                counts[finding.level] += 1
-                if not options.json:
-                    _tell(finding)
+        for given in _directories(options):
+            for finding in check_system(given, environ):
+                note(given, finding)
+            for directory in find_directories(given):
+                async for finding in examine(directory, how):
+                    note(directory, finding)
 
     loop.run(look())
     bad = counts[Level.PROBLEM] + (counts[Level.WARNING] if options.strict else 0)

@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from heliograph.cli.actions import default_home, reporting
+from heliograph.cli.actions import Run, default_home, reporting
 from heliograph.runtime import process
 from heliograph.runtime.config import load
 from heliograph.runtime.errors import StartError
@@ -78,8 +79,27 @@ def add_command(
         metavar="DIR",
         help="the system's directory (default: $HELIOGRAPH_HOME, or ~/.heliograph)",
     )
-    parser.set_defaults(run=reporting(f"heliograph {name}", run))
+    parser.set_defaults(run=reporting(f"heliograph {name}", _with_access(run)))
     return parser
+
+
+def _with_access(run: Run) -> Run:
+    """A directory that this user may not use is said to be so, and not to be empty."""
+
+    def run_with_access(options: argparse.Namespace) -> int:
+        root: Path = options.dir.absolute()
+        if root.is_dir() and not os.access(root, os.R_OK | os.X_OK):
+            raise StartError(f"{root}: Permission denied: run this as the system's user, or root")
+        try:
+            return run(options)
+        except BrokenPipeError:
+            raise  # whoever reads what we print has gone
+        except OSError as exc:
+            said = f"{exc.filename or root}: {exc.strerror or exc}"
+            hint = ": run this as the system's user, or root" if exc.errno == errno.EACCES else ""
+            raise StartError(f"{said}{hint}") from exc
+
+    return run_with_access
 
 
 def load_system(layout: Layout, overrides: dict[str, Any] | None = None) -> SystemConfig:
@@ -191,7 +211,12 @@ def run_status(options: argparse.Namespace) -> int:
     layout = Layout(options.dir.absolute())
     pid = process.holder(layout.root)
     found = state.read(layout.state)
-    if pid is None or found is None or found.pid != pid:
+    if pid is not None and (found is None or found.pid != pid):
+        raise StartError(
+            f"a system runs in {layout.root} (process {pid}), and {layout.state} does not say what"
+            " of it: if it is not just starting, `heliograph down` and `heliograph up`"
+        )
+    if pid is None or found is None:
         print(f"Nothing runs in {layout.root}. `heliograph up --dir {layout.root}` starts it.")
         return 1
     for line in describe(layout, found, time.time()):

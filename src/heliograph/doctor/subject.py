@@ -97,9 +97,9 @@ def part_of(directory: Path) -> Part:
     try:
         text = file.read_text(errors="replace")
     except FileNotFoundError:
-        make = f"heliograph ntf init --dir {directory}"
+        make = f"heliograph up --dir {directory}, or of one router: heliograph ntf init"
         raise ConfigError(
-            [f"no {FILE_NAME} in {directory}: name a router's directory, or make one: {make}"]
+            [f"no {FILE_NAME} in {directory}: name a router's directory, or make a system: {make}"]
         ) from None
     except OSError as exc:
         raise ConfigError(
@@ -117,5 +117,13 @@ def part_of(directory: Path) -> Part:
 
 def find_directories(directory: Path) -> Iterator[Path]:
     """A router's directory, or those of the routers in it."""
-    inside = [directory / name for name in _PARTS if (directory / name / FILE_NAME).exists()]
+    inside = [directory / name for name in _PARTS if _is_there(directory / name / FILE_NAME)]
     yield from inside or [directory]
+
+
+def _is_there(file: Path) -> bool:
+    """What may not be looked at is, so that it is told of."""
+    try:
+        return file.exists()
+    except OSError:
+        return True
