@@ -30,7 +30,7 @@ from heliograph.wire.tokens import APNSDeviceToken, PushProvider, TokenStatus
 from tests.ntf.test_ini import INI
 from tests.ntf.test_storelog import ID, SCREATE, TCREATE
 
-TIMEOUT = 30
+TIMEOUT = 60
 pytestmark = pytest.mark.timeout(240)  # commands are processes, one after the other
 COMMAND = [
     sys.executable,

@@ -27,7 +27,7 @@ from heliograph.wire.fields import MsgFlags, QueueMode, QueueReqData
 from heliograph.wire.keys import Algorithm
 from heliograph.wire.table import PING, PONG
 
-TIMEOUT = 20
+TIMEOUT = 60
 pytestmark = pytest.mark.timeout(240)  # commands are processes, one after the other
 COMMAND = [
     sys.executable,
