@@ -1,13 +1,19 @@
 """Who may read the page."""
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
 from aiohttp import web
 
 from heliograph.web.guard import SECURITY_HEADERS, guard
+from heliograph.web.sampler import Sampler
+from heliograph.web.server import serve
 
 
 @asynccontextmanager
@@ -85,3 +91,60 @@ async def test_other_methods_and_places() -> None:
         async with session.get(f"{url}missing") as answer:
             assert answer.status == 404
             assert "error" in await answer.json()
+
+
+async def test_the_token_leads_nowhere_else() -> None:
+    async with served("right") as url:
+        location = await raw(url, b"GET //evil.example/?token=right HTTP/1.1", b"Host: x")
+        assert b"\r\nLocation: /evil.example/\r\n" in location
+
+
+async def test_headers_that_are_no_text() -> None:
+    async with served("right") as url:
+        for header in (b"Authorization: Bearer \xff\xfe", b"Cookie: heliograph=\xff"):
+            answer = await raw(url, b"GET / HTTP/1.1", b"Host: x", header)
+            assert answer.startswith(b"HTTP/1.1 401"), answer
+
+
+class Nothing:
+    """A system of which nothing is known; one that cannot be read."""
+
+    def parts(self) -> list[dict[str, Any]]:
+        return []
+
+    def pipeline(self) -> dict[str, Any]:
+        return {}
+
+    def history(self, hours: int) -> dict[str, Any]:
+        raise RuntimeError("the tables are damaged")
+
+    def search(self, wanted: str) -> dict[str, Any]:
+        return {}
+
+
+async def test_what_clients_send_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither their bytes nor their addresses, whether the fault is theirs or ours."""
+    secret = b"T0KEN" * 2000
+    async with serve("127.0.0.1", 0, None, Sampler(None), Sampler(None), Nothing()) as url:
+        for line in (
+            b"GET /?token=%s HTTP/1.1" % secret,
+            b"GET / HTTP/9.9 %s" % secret,
+            b"T0KEN\x00",
+        ):
+            assert b" 400 " in await raw(url, line, b"Host: localhost")
+        assert (await get(f"{url}api/history?hours=7"))[0] == 500
+    assert "T0KEN" not in caplog.text
+    assert "127.0.0.1" not in caplog.text
+    [record] = [item for item in caplog.records if item.levelno >= logging.WARNING]
+    assert record.getMessage() == "a request failed"
+    assert "the tables are damaged" in caplog.text, "the reason is"
+
+
+async def raw(url: str, *lines: bytes) -> bytes:
+    """What is answered to these lines."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", urlsplit(url).port)
+    writer.write(b"\r\n".join((*lines, b"Connection: close", b"", b"")))
+    async with asyncio.timeout(30):
+        answer = await reader.read()
+    writer.close()
+    return answer

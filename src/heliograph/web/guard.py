@@ -56,8 +56,10 @@ async def _answer(request: web.Request, handler: Handler, token: str | None) -> 
     if given is not None and _same(given, token):
         # The token leaves the address bar, and its history, at once.
         query = {key: value for key, value in request.query.items() if key != "token"}
-        response = web.HTTPSeeOther(request.rel_url.with_query(query))
-        answer = web.Response(status=303, headers={"Location": response.headers["Location"]})
+        # One slash, as two would lead to another host.
+        path = f"/{request.path.lstrip('/')}"
+        location = str(request.rel_url.with_path(path).with_query(query))
+        answer = web.Response(status=303, headers={"Location": location})
         answer.set_cookie(COOKIE, token, httponly=True, samesite="Strict", secure=request.secure)
         return answer
     bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
@@ -69,7 +71,8 @@ async def _answer(request: web.Request, handler: Handler, token: str | None) -> 
 
 
 def _same(given: str, token: str) -> bool:
-    return hmac.compare_digest(given.encode(), token.encode())
+    """Headers may have bytes that are no text."""
+    return hmac.compare_digest(given.encode(errors="surrogateescape"), token.encode())
 
 
 def _is_loopback(host: str) -> bool:

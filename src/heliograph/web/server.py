@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 
 import aiohttp
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from heliograph.runtime.errors import StartError
 from heliograph.runtime.listening import refused
@@ -26,6 +28,19 @@ _STATIC = {
     "page.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
+
+
+class _Discreet(logging.Filter):
+    """What a client sent, and from where, is not logged: it may be a secret, and is not HTTP."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        record.msg, record.args = "a request failed", ()
+        return not isinstance(error, HttpProcessingError)
+
+
+_logger = logging.getLogger(__name__)
+_logger.addFilter(_Discreet())
 
 
 class Sources(Protocol):
@@ -102,7 +117,7 @@ async def serve(
     """The page, inside the context, which gives its URL."""
     app = web.Application(middlewares=[guard(token)])
     app.add_routes(_Page(ntf, smp, sources).routes())
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(app, access_log=None, logger=_logger, shutdown_timeout=1.0)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)
