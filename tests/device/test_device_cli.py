@@ -1,6 +1,7 @@
 """`heliograph device`: what needs no router. What does is in tests/e2e."""
 
 import json
+import shutil
 import socket
 from pathlib import Path
 
@@ -22,10 +23,16 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
-def phone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("phones") / "alice"
     assert main(["device", "init", "--dir", str(directory), "--name", "Alice", *ROUTERS]) == 0
     return directory
+
+
+@pytest.fixture
+def phone(template: Path, tmp_path: Path) -> Path:
+    """One that a test may change."""
+    return Path(shutil.copytree(template, tmp_path / "alice"))
 
 
 def fails(capsys: Capture, command: str, directory: Path, *arguments: str) -> str:

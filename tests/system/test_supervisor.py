@@ -75,7 +75,8 @@ async def test_what_ends_is_started_again(make: Make) -> None:
 
 
 async def test_what_cannot_start_says_why(make: Make) -> None:
-    supervisor = make(part("a", READY), part("b", "raise SystemExit('no such key: x')"))
+    script = "import sys; print('now INFO x: hello', file=sys.stderr); sys.exit('no such key: x')"
+    supervisor = make(part("a", READY), part("b", script))
     with pytest.raises(StartError, match=r"b did not start \(exit code 1\):\n  no such key: x"):
         await supervisor.start()
 

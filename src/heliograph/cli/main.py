@@ -61,12 +61,12 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else list(argv)
-    root = parser(arguments[0] if arguments else None)
-    options = root.parse_args(arguments)
-    if options.command is None:
-        root.print_help()
-        return 0
     try:
+        root = parser(arguments[0] if arguments else None)
+        options = root.parse_args(arguments)
+        if options.command is None:
+            root.print_help()
+            return 0
         code: int = options.run(options)
     except KeyboardInterrupt:
         return 130

@@ -185,6 +185,7 @@ def _detach(layout: Layout) -> int:
             with layout.log("up").open(errors="replace") as log_text:
                 log_text.seek(begin)
                 words = [line.removeprefix("heliograph up: ") for line in log_text]
+                words = [line for line in words if " INFO " not in line]
                 raise StartError("".join(words).strip() or f"see {layout.log('up')}")
         time.sleep(0.1)
     child.terminate()

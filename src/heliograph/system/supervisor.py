@@ -187,7 +187,8 @@ class Supervisor:
     def _last_words(self, part: Part, code: int) -> str:
         log = self._layout.log(part.name)
         lines = [f"{part.name} did not start ({_ending(code)}):"]
-        lines += [f"  {line}" for line in tail(log, LAST_WORDS, self._begins[part.name])]
+        said = tail(log, LAST_WORDS, self._begins[part.name])
+        lines += [f"  {line}" for line in said if " INFO " not in line]
         return "\n".join([*lines, f"see {log}"])
 
     def _note(self) -> None:
