@@ -346,10 +346,10 @@ async def _all(url: str, path: Path) -> None:
         async with server_process(serve_ntf, url, apns.facts, directory) as server:
             ready = time.perf_counter()
             total = len(queues) + len(more)
-            await _until(server, "subscribed", total)
-            seconds = time.perf_counter() - ready
-            cpu = server.usage().cpu / total * 1e6
+            start = server.usage().cpu
+            rate = await measure(server, total, lambda: _until(server, "subscribed", total))
             print(
-                f"  resubscription of {total:6}           {cpu:8.1f} us"
-                f"  in {seconds:.1f} s ({ready - started:.1f} s to start)"
+                f"  resubscription of {total:6}           {rate.cpu:8.1f} us"
+                f"  in {rate.wall * total / 1e6:.1f} s"
+                f" (to start: {start:.1f} s of CPU, {ready - started:.1f} s)"
             )
