@@ -347,9 +347,9 @@ async def _all(url: str, path: Path) -> None:
             ready = time.perf_counter()
             total = len(queues) + len(more)
             start = server.usage().cpu
-            rate = await measure(server, total, lambda: _until(server, "subscribed", total))
+            resumed = await measure(server, total, lambda: _until(server, "subscribed", total))
             print(
-                f"  resubscription of {total:6}           {rate.cpu:8.1f} us"
-                f"  in {rate.wall * total / 1e6:.1f} s"
+                f"  resubscription of {total:6}           {resumed.cpu:8.1f} us"
+                f"  in {resumed.wall * total / 1e6:.1f} s"
                 f" (to start: {start:.1f} s of CPU, {ready - started:.1f} s)"
             )

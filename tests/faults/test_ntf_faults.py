@@ -229,21 +229,33 @@ class Theatre:
 
     # Load.
 
-    async def send(self, line: Line, until: float, *, at_least: int = 0) -> None:
+    async def send(self, line: Line, until: float) -> None:
         """One message after another, as long as the messaging router answers and beyond."""
-        enough = len(line.bodies) + at_least
-        while time.monotonic() < until or len(line.bodies) < enough:
+        while time.monotonic() < until:
             try:
                 async with self.peer() as peer:
-                    while time.monotonic() < until or len(line.bodies) < enough:
-                        body = f"{self.sent}".encode()
-                        self.sent += 1
-                        answer = await line.queue.send(peer, body)
-                        if answer == smp.OK():
-                            line.bodies.append(body)
-                        await asyncio.sleep(self.random.uniform(0.005, 0.05))
+                    while time.monotonic() < until:
+                        await self._send_one(line, peer)
             except ClientError:
                 await asyncio.sleep(0.02)
+
+    async def send_some(self, line: Line, count: int) -> None:
+        """So many that the messaging router takes."""
+        while count:
+            with contextlib.suppress(ClientError):
+                async with self.peer() as peer:
+                    while count:
+                        count -= await self._send_one(line, peer)
+
+    async def _send_one(self, line: Line, peer: Peer) -> bool:
+        body = f"{self.sent}".encode()
+        self.sent += 1
+        answer = await line.queue.send(peer, body)
+        taken: bool = answer == smp.OK()
+        if taken:
+            line.bodies.append(body)
+        await asyncio.sleep(self.random.uniform(0.005, 0.05))
+        return taken
 
     # Faults.
 
@@ -338,10 +350,10 @@ class Theatre:
             device = by_token.get(entry["token"])
             if entry["accepted"] and device is not None:
                 self.pushes += 1
-                self._read_entry(device, entry)
+                self._read_push(device, entry["body"])
 
-    def _read_entry(self, device: Device, entry: dict[str, Any]) -> None:
-        push = decode_push(entry["body"].encode())
+    def _read_push(self, device: Device, body: str) -> None:
+        push = decode_push(body.encode())
         if isinstance(push, VerificationPush):
             device.codes.append(open_box_padded(device.secret, push.nonce, push.box))
         if not isinstance(push, MessagePush):
@@ -474,12 +486,11 @@ async def test_what_arrived_while_the_store_stood_still_outlives_a_kill(
         lines = [line for device in theatre.devices for line in device.lines.values()]
         for number in range(1, 4):
             with theatre.frozen_store():
-                until = time.monotonic() + 0.3
-                await asyncio.gather(*(theatre.send(line, until, at_least=1) for line in lines))
+                await asyncio.gather(*(theatre.send_some(line, 5) for line in lines))
                 await asyncio.sleep(2.0)
                 await theatre.ntf.kill()
             await theatre.ntf.start()
             await theatre.settle(number)
-        assert theatre.sent >= 3 * len(lines)
+        assert theatre.sent >= 3 * 5 * len(lines)
     finally:
         await theatre.close()
