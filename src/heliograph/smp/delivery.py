@@ -213,7 +213,7 @@ class Delivery:
     def _send(self, client: Client) -> None:
         """Everything pending, as far as the client reads it; the rest waits for the next cycle."""
         while client.outbox and self._takes_more(client):
-            unconfirmed = len(client.unconfirmed)
+            sent = 0
             for _ in range(min(BURST, len(client.outbox))):
                 notification = client.outbox.popleft()
                 if not self._is_wanted(client, notification.notifier_id):
@@ -222,10 +222,12 @@ class Delivery:
                 nmsg = smp.NMSG(notification.nonce, notification.meta)
                 self._outgoing.push(client, notification.notifier_id, nmsg)
                 client.unconfirmed.append(notification.seq)
-                self._unconfirmed.add(client)
-                self._counters.notifications_delivered += 1
+                sent += 1
                 self._on_delivered(notification)
-            client.bursts.append((None, len(client.unconfirmed) - unconfirmed))
+            client.bursts.append((None, sent))
+            if sent:
+                self._unconfirmed.add(client)
+                self._counters.notifications_delivered += sent
             self._outgoing.flush()
         if client.outbox or (client.behind and client.loads):
             return

@@ -23,6 +23,7 @@ Expired = tuple[list[int], int]
 """The `seq` of each message that is gone, and the least that one still there can have."""
 
 _EXPIRED_PAGE = 2_000
+_CALLBACK_FAILED = "continuing after a commit failed"
 _NOTIFICATION = "SELECT n.seq, n.notifier_id, n.nonce, n.meta, n.timestamp FROM notifications n"
 
 
@@ -113,7 +114,10 @@ class Store:
             self._note_durable(changes.service_rows)
             peeked = future.result()
             for committed, _ in changes.after:
-                _call(committed, peeked)
+                try:
+                    committed(peeked)
+                except Exception:
+                    logger.exception(_CALLBACK_FAILED)
             if changes.removed:
                 _call(self._on_removed, changes.removed)
         else:
@@ -292,7 +296,7 @@ def _call(callback: Callable[[Any], None], argument: Any) -> None:
     try:
         callback(argument)
     except Exception:
-        logger.exception("continuing after a commit failed")
+        logger.exception(_CALLBACK_FAILED)
 
 
 def _queue(row: Row) -> Queue:
