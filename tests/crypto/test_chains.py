@@ -1,5 +1,7 @@
 """Tests of `heliograph.crypto.chains`."""
 
+import hashlib
+import importlib.util
 from typing import Any
 
 import pytest
@@ -102,6 +104,18 @@ def test_chains_have_the_documented_sizes(secret: bytes, session_id: bytes) -> N
     following, key, nonce = chain_step(send)
     assert (len(following), len(key), len(nonce)) == (32, 32, 24)
     assert len({send, following, key}) == 3
+
+
+def test_a_python_without_its_own_sha_512_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.find_spec("heliograph.crypto.chains")
+    assert spec is not None
+    assert spec.loader is not None
+    fresh = importlib.util.module_from_spec(spec)
+    with monkeypatch.context() as patch:
+        patch.setattr(importlib.util, "find_spec", lambda _: None)
+        spec.loader.exec_module(fresh)
+    assert fresh._sha512 is hashlib.sha512
+    assert fresh.chain_step(SECRET) == chain_step(SECRET)
 
 
 # Blocks

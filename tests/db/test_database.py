@@ -458,3 +458,16 @@ def test_dialects_are_what_they_claim(sqlite_url: str, postgres_url: str) -> Non
         dialect.rollback()
         assert dialect.query("SELECT n FROM u", ()) == []
         dialect.close()
+
+
+def test_a_number_that_is_a_key(sqlite_url: str, postgres_url: str) -> None:
+    for url in (sqlite_url, postgres_url):
+        dialect = open_dialect(url)
+        dialect.begin()
+        dialect.define("CREATE TABLE t (n {serial} PRIMARY KEY, data {blob})")
+        dialect.many("INSERT INTO t VALUES (?, ?)", [(2**62, b"last"), (1, b"first")])
+        dialect.commit()
+        assert dialect.query("SELECT n FROM t ORDER BY n", ()) == [(1,), (2**62,)]
+        if isinstance(dialect, SqliteDialect):
+            assert dialect.query("SELECT name FROM sqlite_master WHERE type = 'index'", ()) == []
+        dialect.close()
