@@ -350,10 +350,10 @@ class Theatre:
             device = by_token.get(entry["token"])
             if entry["accepted"] and device is not None:
                 self.pushes += 1
-                self._read_push(device, entry["body"])
+                self._read_entry(device, entry)
 
-    def _read_push(self, device: Device, body: str) -> None:
-        push = decode_push(body.encode())
+    def _read_entry(self, device: Device, entry: dict[str, Any]) -> None:
+        push = decode_push(entry["body"].encode())
         if isinstance(push, VerificationPush):
             device.codes.append(open_box_padded(device.secret, push.nonce, push.box))
         if not isinstance(push, MessagePush):
