@@ -132,8 +132,9 @@ async def test_a_later_version_is_refused(tmp_path: Path) -> None:
 
 async def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"not a database, by any means" * 100)
-    with pytest.raises(AgentError, match="not a database"):
+    with pytest.raises(AgentError, match="not a database") as caught:
         await Store.open(tmp_path)
+    assert str(caught.value).count(FILE) == 1
 
 
 async def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Locks, systemd and limits here; signals and exit codes with real processes in tests/cli."""
 
+import errno
 import logging
 import os
 import resource
@@ -37,6 +38,21 @@ def test_one_router_a_directory(tmp_path: Path) -> None:
 def test_a_lock_left_by_a_killed_router_is_void(tmp_path: Path) -> None:
     (tmp_path / process.LOCK).write_text("1\nsmp://x@h:1\n")
     assert process.running_address(tmp_path) is None
+    with process.lock(tmp_path):
+        pass
+
+
+def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "pwrite", full)
+        with (
+            pytest.raises(StartError, match="cannot be written: No space left"),
+            process.lock(tmp_path),
+        ):
+            pass
     with process.lock(tmp_path):
         pass
 

@@ -67,7 +67,7 @@ class Store:
             if isinstance(exc, TimeoutError):
                 raise StoreInUse(f"{file}: another process is opening it for too long") from exc
             if isinstance(exc, DatabaseError):
-                raise AgentError(f"{file}: {exc}") from exc
+                raise AgentError(f"{file}: {str(exc).removeprefix(f'{file}: ')}") from exc
             raise
         return cls(database, locks, vault)
 

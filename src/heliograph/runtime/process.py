@@ -121,17 +121,17 @@ def lock(directory: Path) -> Iterator[Callable[[str], None]]:
             )
 
         def note(address: str) -> None:
-            file.seek(0)
-            file.truncate()
-            file.write(f"{os.getpid()}\n{address}\n")
-            file.flush()
+            try:
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{os.getpid()}\n{address}\n".encode(), 0)
+            except OSError as exc:
+                raise StartError(f"{directory}: cannot be written: {exc.strerror}") from exc
 
         note("")
         try:
             yield note
         finally:
-            file.seek(0)
-            file.truncate()
+            os.ftruncate(descriptor, 0)
 
 
 def _take(file: TextIO) -> bool:
