@@ -93,6 +93,7 @@ def test_preview(phone: Path, capsys: Capture) -> None:
         ("register", ["--apns", "127.0.0.1:80"], "heliograph sim apns"),
         ("register", ["--apns", "https://127.0.0.1:9"], "not the address that routers push to"),
         ("register", ["--webpush", "127.0.0.1:http"], "HOST:PORT"),
+        ("register", ["--webpush", "127.0.0.1:65536"], "HOST:PORT"),
         ("register", ["--token", "apns_prod xyz"], "hex digits"),
         ("mode", [], "give a mode"),
         ("mode", ["instant"], "register one first"),
@@ -221,3 +222,14 @@ def test_a_port_that_another_holds(tmp_path: Path, capsys: Capture) -> None:
     assert f"{port}" in said
     assert "stop the other `heliograph device watch`" in said
     assert "--webpush HOST:PORT" in said
+
+
+def test_a_token_that_is_none_changes_nothing(phone: Path, capsys: Capture) -> None:
+    assert "malformed device token" in fails(capsys, "register", phone, "--token", "apns_prod zz")
+    assert "run `heliograph device register` first" in fails(capsys, "watch", phone)
+
+
+def test_a_passphrase_that_is_no_text(phone: Path, tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "secret").write_bytes(b"\xff\xfe")
+    secret = ("--passphrase-file", str(tmp_path / "secret"))
+    assert "a line of UTF-8" in fails(capsys, "status", phone, *secret)

@@ -131,7 +131,11 @@ async def _passphrase(options: argparse.Namespace) -> str | None:
     if options.passphrase_file is None:
         return os.environ.get(_PASSPHRASE)
     file: Path = options.passphrase_file
-    text = await asyncio.to_thread(file.read_text)
+    try:
+        text = await asyncio.to_thread(file.read_text, encoding="utf-8")
+    except UnicodeDecodeError:
+        _check(False, f"{file} is no text: a passphrase is a line of UTF-8")
+        raise
     return text.rstrip("\n")
 
 
@@ -178,8 +182,9 @@ async def _register(passphrase: Any, options: argparse.Namespace) -> int:
     mode = NotificationsMode(options.mode)
     async with _phone(passphrase, options) as phone, phone.app() as app:
         if options.token is not None:
+            token = decode_token_text(options.token)
             await phone_sources.save_none(phone)
-            status = await app.register(decode_token_text(options.token), mode)
+            status = await app.register(token, mode)
             print(f"The token is {status.value}. Its code comes to the device that has it:")
             print("pass that push to `heliograph device verify --push`.")
             return 0

@@ -42,7 +42,7 @@ async def save_apns(phone: Phone, control_url: str) -> None:
 async def save_web_push(phone: Phone, where: str) -> None:
     """The port is chosen once: the router knows it from then on."""
     host, _, port = where.partition(":")
-    if port and not port.isdecimal():
+    if port and not (port.isascii() and port.isdecimal() and int(port[:6]) < 65_536):
         raise PhoneError("--webpush is HOST or HOST:PORT, such as 192.0.2.1:8443")
     source = WebPushSource(phone.directory, host, int(port or 0))
     await source.start()
