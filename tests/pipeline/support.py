@@ -67,12 +67,12 @@ class Scribe:
             token=token,
             subscription=sub,
             ntf_seq=number,
-            provider="APNS_PROD",
+            provider="apns_prod",
             **own,
         )
 
     def push(self, kind: str, seconds: float, token: str = "t1", **columns: Any) -> None:
-        known = {"token": token, "provider": "APNS_PROD", "mode": "message", "push": "p"}
+        known = {"token": token, "provider": "apns_prod", "mode": "message", "push": "p"}
         self(kind, seconds, **{**known, "attempt": 1, **columns})
 
     def accepted(

@@ -43,7 +43,7 @@ def rejected_expired_deleted() -> list[Scribe]:
     for number, token in enumerate(("t1", "t2", "t3", "t4"), 1):
         ntf.nmsg(number, 0.0, token, f"s{number}")
     ntf.push("push_rejected", 1.0, "t1", reason="Unregistered", code=410)
-    ntf("token_invalid", 1.1, token="t1", provider="APNS_PROD", through=4)
+    ntf("token_invalid", 1.1, token="t1", provider="apns_prod", through=4)
     ntf.push("push_expired", 2.0, "t2", through=2, reason="ttl")
     ntf("token_deleted", 3.0, token="t3", through=4)
     ntf("subscription_deleted", 4.0, token="t4", subscription="s4", through=4)

@@ -48,7 +48,7 @@ def test_a_report_of_a_week(spark: Any, tmp_path: Path) -> None:
     [monday, sunday] = tables_found["latency"]
     assert (monday["push_us_n"], monday["push_us_p50"]) == (1, 999_000)
     assert sunday["push_us_p99"] == 1_999_000
-    assert tables_found["funnel"][-1]["provider"] == "APNS_PROD"
+    assert tables_found["funnel"][-1]["provider"] == "apns_prod"
     assert tables_found["funnel"][-1]["active"] == 2
     codes = {(r["kind"], r["reason"]): r["events"] for r in tables_found["failures"]}
     assert codes["push_retried", "ServiceUnavailable"] == 1

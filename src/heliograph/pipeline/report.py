@@ -72,15 +72,16 @@ def collect(
     fates = reading.fates(pipeline).where(within).cache()
     counts = reading.counts(pipeline).where(within).cache()
     try:
-        by_fate = {
-            row["fate"]: row["n"]
-            for row in fates.groupBy("fate").agg(f.sum("notifications").alias("n")).collect()
-        }
+        counted = f.when(stats.counted(), f.col("notifications")).otherwise(0)
+        rows = fates.groupBy("fate").agg(
+            f.sum("notifications").alias("n"), f.sum(counted).alias("counted")
+        )
+        of_fate = {row["fate"]: row for row in rows.collect()}
         all_counts = reading.counts(pipeline)
         daily = stats.daily_lines(all_counts, pipeline.read("actives"), first, last)
         differences = stats.reconcile(daily, stats_lines)
         tables = _tables(pipeline, fates, counts, first, last)
-        pushes = counts.where("kind = 'push_accepted' and mode = 'message'")
+        pushes = counts.where("kind = 'push_accepted' and mode = 'message'").where(stats.counted())
         accepted = pushes.agg(f.sum("events")).collect()[0][0]
     finally:
         fates.unpersist()
@@ -91,12 +92,13 @@ def collect(
         ("day", "column", "pipeline", "router"),
         tuple((d.day, d.column, d.pipeline, d.router) for d in differences),
     )
-    carried = sum(by_fate.get(fate, 0) for fate in ("shown", "accepted", "superseded"))
+    settled = ("shown", "accepted", "superseded")
+    carried = sum(of_fate[fate]["counted"] for fate in settled if fate in of_fate)
     return Report(
         first.isoformat(),
         last.isoformat(),
         datetime.fromtimestamp(made_at, UTC).isoformat(timespec="seconds"),
-        {fate: by_fate[fate] for fate in FATES if fate in by_fate},
+        {fate: of_fate[fate]["n"] for fate in FATES if fate in of_fate},
         carried / accepted if accepted else None,
         dict(pipeline.manifest.counts),
         tables,

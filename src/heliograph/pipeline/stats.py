@@ -119,34 +119,35 @@ def parse_line(text: str) -> DailyLine:
     return DailyLine(date.fromisoformat(values[0]).isoformat(), *numbers)  # type: ignore[arg-type]
 
 
-def _counted() -> Column:
+def counted() -> Column:
+    """Whether a token is none that only tests routers."""
     return f.coalesce(f.col("provider"), f.lit("")) != NOT_COUNTED
 
 
 def _columns() -> dict[str, Column]:
     """Which events each counter of the router counts."""
     kind, mode, reason = f.col("kind"), f.col("mode"), f.col("reason")
-    counted = _counted()
+    real = counted()
     failed = kind.isin("push_rejected", "push_retried")
 
     def push(kinds: Column, of: str) -> Column:
-        return kinds & (mode == of) & counted
+        return kinds & (mode == of) & real
 
     accepted = kind == "push_accepted"
     by_owner = f.coalesce(reason, f.lit("")) != "superseded"
     return {
-        "tkn_created": (kind == "token_registered") & counted,
-        "tkn_verified": (kind == "token_active") & counted,
-        "tkn_deleted": (kind == "token_deleted") & counted & by_owner,
+        "tkn_created": (kind == "token_registered") & real,
+        "tkn_verified": (kind == "token_active") & real,
+        "tkn_deleted": (kind == "token_deleted") & real & by_owner,
         "sub_created": kind == "subscription_created",
         "sub_deleted": kind == "subscription_deleted",
         "ntf_received": kind.isin("nmsg_stored", "nmsg_repeated"),
         "ntf_delivered": push(accepted, "message"),
-        "tkn_replaced": (kind == "token_replaced") & counted,
+        "tkn_replaced": (kind == "token_replaced") & real,
         "ntf_failed": push(failed, "message"),
         "ntf_cron_delivered": push(accepted, "periodic"),
         "ntf_cron_failed": push(failed, "periodic"),
-        "ntf_vrf_queued": (kind == "token_verification_queued") & counted,
+        "ntf_vrf_queued": (kind == "token_verification_queued") & real,
         "ntf_vrf_delivered": push(accepted, "verification"),
         "ntf_vrf_failed": push(kind == "push_retried", "verification"),
         "ntf_vrf_invalid_tkn": push(kind == "push_rejected", "verification"),

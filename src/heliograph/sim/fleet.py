@@ -27,7 +27,7 @@ HOUR = 3600 * SECOND
 DAY = 24 * HOUR
 MAX_CARRIED = 6
 LOOK_BACK = 10
-PROVIDERS = ("APNS_PROD", "APNS_DEV", "FCM", "WEBPUSH")
+PROVIDERS = ("apns_prod", "apns_dev", "firebase", "webpush")
 
 
 @dataclass(frozen=True, slots=True)
