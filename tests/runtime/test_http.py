@@ -85,3 +85,18 @@ async def test_port_taken() -> None:
         server = HttpServer(process_registry(), Router().ready)
         with pytest.raises(StartError, match=r"taken by another program.*\[metrics\] port"):
             await server.start("127.0.0.1", taken.getsockname()[1])
+
+
+async def test_what_is_not_http_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    server = HttpServer(process_registry(), Router().ready)
+    port = await server.start("127.0.0.1", 0)
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"S3CRET HTTP/9.9\r\n\r\n")
+        async with asyncio.timeout(30):
+            assert b" 400 " in await reader.readline()
+        writer.close()
+    finally:
+        await server.close()
+    assert "S3CRET" not in caplog.text
+    assert "127.0.0.1" not in caplog.text

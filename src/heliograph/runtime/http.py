@@ -5,21 +5,42 @@ on loopback or a private network. It tells numbers, and nothing of any client.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CollectorRegistry
 
 from heliograph.runtime.errors import StartError
 from heliograph.runtime.listening import refused
 from heliograph.runtime.metrics import CONTENT_TYPE, expose
 
-__all__ = ["HttpServer", "Readiness"]
+__all__ = ["HttpServer", "Readiness", "discreet"]
 
 Readiness = Callable[[], Awaitable[str | None]]
 """None if the router does its work, else why not."""
 
 READINESS_TIMEOUT = 2.0
+
+
+class _Discreet(logging.Filter):
+    """What a client sent, and from where, is not logged: it may be a secret, and is not HTTP."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        record.msg, record.args = "a request failed", ()
+        return not isinstance(error, HttpProcessingError)
+
+
+_DISCREET = _Discreet()
+
+
+def discreet(name: str) -> logging.Logger:
+    """For an HTTP server, which would else tell what it could not read."""
+    logger = logging.getLogger(name)
+    logger.addFilter(_DISCREET)
+    return logger
 
 
 class HttpServer:
@@ -33,7 +54,9 @@ class HttpServer:
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/livez", self._livez)
         application.router.add_get("/readyz", self._readyz)
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(
+            application, access_log=None, logger=discreet(__name__), shutdown_timeout=1.0
+        )
 
     async def start(self, host: str, port: int) -> int:
         """Listen; the result is the port, which matters if it was given as 0."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,9 +10,9 @@ from typing import Any, Protocol
 
 import aiohttp
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from heliograph.runtime.errors import StartError
+from heliograph.runtime.http import discreet
 from heliograph.runtime.listening import refused
 from heliograph.web.guard import guard
 from heliograph.web.live import live
@@ -28,19 +27,6 @@ _STATIC = {
     "page.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
-
-
-class _Discreet(logging.Filter):
-    """What a client sent, and from where, is not logged: it may be a secret, and is not HTTP."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        record.msg, record.args = "a request failed", ()
-        return not isinstance(error, HttpProcessingError)
-
-
-_logger = logging.getLogger(__name__)
-_logger.addFilter(_Discreet())
 
 
 class Sources(Protocol):
@@ -117,7 +103,7 @@ async def serve(
     """The page, inside the context, which gives its URL."""
     app = web.Application(middlewares=[guard(token)])
     app.add_routes(_Page(ntf, smp, sources).routes())
-    runner = web.AppRunner(app, access_log=None, logger=_logger, shutdown_timeout=1.0)
+    runner = web.AppRunner(app, access_log=None, logger=discreet(__name__), shutdown_timeout=1.0)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)
