@@ -9,7 +9,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -33,6 +33,8 @@ from heliograph.wire.tokens import SubscriptionState
 logger = logging.getLogger(__name__)
 
 PAGES = 2
+CONFIRMED = 2_000
+"""Subscriptions by one statement: a notification that arrives meanwhile must not wait long."""
 REFUSED = b"the router's address is private"
 
 Told = tuple[bytes, SubscriptionState]
@@ -61,6 +63,13 @@ class Page(NamedTuple):
 
     queues: list[QueueKey]
     span: Span | None = None
+
+    def spans(self) -> Iterator[Span]:
+        """Its span in pieces."""
+        if self.span is not None:
+            for start in range(0, len(self.queues), CONFIRMED):
+                some = self.queues[start : start + CONFIRMED]
+                yield Span(some[0].subscription_id, some[-1].subscription_id, self.span.associated)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +271,7 @@ class SmpSubscriber:
         if failed:
             loop = asyncio.get_running_loop()
             loop.call_later(self._settings.retry_errors, self._retry, failed)
-        await self._write(page.span, found)
+        await self._write(page, found)
         told = [(queue.subscription_id, status.state) for queue, status in found.others]
         if self._untold:
             told += [
@@ -273,17 +282,18 @@ class SmpSubscriber:
         self._tell(told)
         self.subscribed += found.subscribed
 
-    async def _write(self, span: Span | None, found: Findings) -> None:
-        """A whole page is confirmed at once: row by row costs far more.
+    async def _write(self, page: Page, found: Findings) -> None:
+        """Most of a page is confirmed at once: row by row costs far more.
 
         What differs comes first, so that what is still inactive then is what is confirmed.
         """
         server_id = self.server.server_id
-        confirming = span is not None and not found.unanswered
+        confirming = page.span is not None and not found.unanswered
         if statuses := list(found.statuses(confirming=confirming)):
             await self._book.set_statuses(server_id, statuses)
-        if span is not None and confirming:
-            await self._book.confirm(server_id, span, found.mostly_associated)
+        if confirming:
+            for span in page.spans():
+                await self._book.confirm(server_id, span, found.mostly_associated)
 
     def _tell(self, told: list[Told]) -> None:
         if told:
