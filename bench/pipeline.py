@@ -38,9 +38,8 @@ SIZES = (1_000_000, 5_000_000, 20_000_000)
 PER_NOTIFICATION = 6.1
 MEMORY = "3g"
 CORES = 2
-RUNS = 3
-LARGE = 10_000_000
-"""Events from which there is one run: Java has compiled everything by then."""
+ENOUGH = 10_000_000
+"""Events that Java has compiled everything after: so many are run through, at least once."""
 WARM_RUNS = 10
 STREAM_SECONDS = 40.0
 SEAL = 0.5
@@ -179,7 +178,7 @@ def _bench_size(spark: Spark, events: int, work: Path) -> None:
 
     # The best of some, of both by turns: Java compiles what it runs often, which takes a while.
     pairs = []
-    for _ in range(RUNS if number < LARGE else 1):
+    for _ in range(max(ENOUGH // number, 1)):
         found, cost = _duckdb(files)
         assert found == expected, (found, expected)
         pairs.append((cost, spark.measure(noop)[1]))

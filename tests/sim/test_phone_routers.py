@@ -247,6 +247,28 @@ async def test_a_token_is_registered_later_if_the_router_is_down(street: Street)
         await core.close()
 
 
+async def test_a_watch_ends_though_closing_an_app_outlasts_its_cancellation(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = await street.registered("alice")
+    began = asyncio.Event()
+
+    async def closing() -> bool:
+        is_first = not began.is_set()
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if not is_first:
+                raise
+        return True
+
+    monkeypatch.setattr(alice, "catch_up", closing)
+    async with asyncio.timeout(PATIENCE):
+        async with street.watched(alice):
+            await began.wait()
+
+
 async def test_kept_messages_leave_while_a_phone_is_watched(street: Street) -> None:
     alice, bob = await street.registered("alice"), await street.phone("bob")
     await connected(alice, bob)

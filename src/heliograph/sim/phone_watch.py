@@ -21,6 +21,8 @@ RETRY, LAST_RETRY = 0.5, 30.0
 CATCH_UP, LAST_CATCH_UP = 10.0, 120.0
 """Seconds from one look at what the app left to do to the next; more while routers are down."""
 
+CANCEL_AGAIN = 1.0
+
 
 class Screen:
     """The platform of a simulated phone: what would be on its screen goes to a function."""
@@ -90,10 +92,15 @@ class Watch:
                     self._under_way.add(delivered.digest)
                     self._spawn(self._handle(delivered))
         finally:
+            await self._end_tasks()
+            await self._extension.close()
+
+    async def _end_tasks(self) -> None:
+        """An app that is being closed is closed to the end, and its task would go on then."""
+        while self._tasks:
             for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
-            await self._extension.close()
+            await asyncio.wait(self._tasks, timeout=CANCEL_AGAIN)
 
     def _spawn(self, work: Awaitable[None]) -> None:
         task: asyncio.Task[Any] = asyncio.ensure_future(work)
