@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from heliograph.smp import store
 from heliograph.smp.context import Rules
 from heliograph.transport.client import ClientRequest
 from heliograph.wire import smp
@@ -341,6 +342,22 @@ class TestExpiry:
             message = await alice.push(queue.rcv_id)
             assert queue.body(message) == b"new"
             assert await queue.ack(alice, message) == OK
+
+    async def test_a_clock_that_was_ahead_holds_nothing_back(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        alice = await world.connect()
+        queue = await create(alice, subscribe=False)
+        tomorrow = time.time() + 86_400
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "time", lambda: tomorrow)
+            await queue.send(alice, b"from the future")
+        for _ in range(3):
+            await queue.send(alice, b"old")
+        monkeypatch.setattr(store, "_EXPIRED_PAGE", 1)
+        await world.router.expire(time.time() + 1000)
+        assert world.router.counters.messages_expired == 3
+        assert await queue.receive_all(alice) == [b"from the future"]
 
     async def test_of_a_message_that_is_delivered(self, world: World) -> None:
         alice = await world.connect()

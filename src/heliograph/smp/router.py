@@ -297,7 +297,8 @@ class SmpRouter:
     async def expire(self, now: float) -> None:
         """Delete the messages and notifications that are too old, in small steps."""
         settings = self.settings
-        while expired := await self.store.expire_messages(int(now - settings.message_ttl)):
+        before = int(now - settings.message_ttl)
+        while expired := await self.store.expire_messages(before, int(now)):
             self.counters.messages_expired += sum(len(seqs) for seqs, _ in expired.values())
             self.queues.shrink(expired)
         more = True
