@@ -371,3 +371,23 @@ async def test_nobody_waits_for_a_journal_that_cannot_be_written(tmp_path: Path)
     await asyncio.wait_for(journal.synced(), 10)
     journal.close()
     assert numbers(tmp_path / "journal") == [1, 2]
+
+
+async def test_nobody_waits_for_events_that_an_unexpected_failure_took(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = writer(tmp_path)
+    note(journal, 1)
+    await journal.synced()
+
+    def broken(*_: object) -> None:
+        raise RuntimeError("no disk's fault")
+
+    monkeypatch.setattr(SegmentWriter, "append", broken)
+    note(journal, 2)
+    await asyncio.wait_for(journal.synced(), 10)
+    assert journal.lost
+    monkeypatch.undo()
+    note(journal, 3)
+    await asyncio.to_thread(journal.close)
+    assert 3 in numbers(tmp_path)

@@ -334,6 +334,7 @@ class JournalWriter(Journal):
         if segment is not None:
             self._lose(segment.count)
             segment.abandon()
+        self._durable = self._taken  # lost: nobody shall wait for it
 
     def _end(self) -> None:
         segment = self._segment
