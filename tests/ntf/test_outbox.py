@@ -2,6 +2,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
@@ -518,3 +519,19 @@ async def test_only_a_call_to_look_replaces_an_earlier_one(shop: Shop) -> None:
     message, check = shop.test.deliveries
     assert isinstance(check.push, CheckMessagesPush)
     assert (message.collapse_id, check.collapse_id) == (None, "check")
+
+
+async def test_pushes_go_on_if_outcomes_cannot_be_told(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken(settled: object) -> None:
+        raise RuntimeError("not this time")
+
+    events = replace(shop.outbox._events, storing=broken)
+    monkeypatch.setattr(shop.outbox, "_events", events)
+    token = await shop.token()
+    for _ in range(2):
+        await shop.receive(token)
+        await shop.until_paid()
+    assert len(shop.test.deliveries) == 2
+    assert "could not be told" in caplog.text

@@ -287,7 +287,7 @@ class Outbox:
         failures = told = 0
         while self._done:
             batch, self._done = self._done, []
-            await self._events.storing([(done.owed, done.outcome) for done in batch[told:]])
+            await self._tell([(done.owed, done.outcome) for done in batch[told:]])
             told = 0
             again = self._again & {done.key for done in batch}
             self._again -= again
@@ -309,6 +309,13 @@ class Outbox:
                 self._events.changed(changed)
             self.offer(item for item in owed if item.key not in self._active)
         self._settling = False
+
+    async def _tell(self, settled: list[tuple[Owed, Outcome]]) -> None:
+        """Whatever becomes of that, pushes go on."""
+        try:
+            await self._events.storing(settled)
+        except Exception:
+            logger.exception("outcomes of pushes could not be told")
 
     def _write(
         self, batch: list[_Done], again: set[Key]
