@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -442,7 +443,8 @@ class TestPostgres:
     async def test_without_its_driver(
         self, postgres_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
+        monkeypatch.delitem(sys.modules, "heliograph.db.postgres", raising=False)
+        monkeypatch.setitem(sys.modules, "psycopg", None)
         with pytest.raises(DatabaseError, match="install"):
             open_dialect(postgres_url)
 

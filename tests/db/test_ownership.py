@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.db import dialects
+from heliograph.db import postgres
 from heliograph.db.database import Database, Migration
 from heliograph.db.errors import DatabaseError, DatabaseLost, DatabaseOwned
 from tests.db.postgres import shared_postgres
@@ -29,7 +29,7 @@ sys.stdin.read()
 
 @pytest.fixture(autouse=True)
 def short_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialects, "_OWNING_TIMEOUT", 0.2)
+    monkeypatch.setattr(postgres, "_OWNING_TIMEOUT", 0.2)
 
 
 async def test_the_second_is_refused_and_changes_nothing(url: str) -> None:
@@ -64,7 +64,7 @@ async def test_a_killed_process_owns_nothing(url: str, monkeypatch: pytest.Monke
             await Database.open(url, MIGRATIONS, exclusive=True)
         other.kill()
         other.wait()
-        monkeypatch.setattr(dialects, "_OWNING_TIMEOUT", 30)
+        monkeypatch.setattr(postgres, "_OWNING_TIMEOUT", 30)
         await (await Database.open(url, MIGRATIONS, exclusive=True)).close()
 
 

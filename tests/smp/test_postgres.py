@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from heliograph.db.dialects import PostgresDialect
+from heliograph.db.postgres import PostgresDialect
 from heliograph.db.errors import DatabaseLost
 from heliograph.wire import smp
 from heliograph.wire.errors import STORE

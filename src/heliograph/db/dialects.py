@@ -6,13 +6,12 @@ SQL is written once, with `?` for parameters; in definitions `{blob}` is the typ
 
 import fcntl
 import sqlite3
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from heliograph.db.errors import DatabaseBusy, DatabaseError, DatabaseLost, DatabaseOwned
+from heliograph.db.errors import DatabaseBusy, DatabaseError, DatabaseOwned
 
 Row = tuple[Any, ...]
 
@@ -37,13 +36,8 @@ class Transaction:
         return self._dialect.query(sql, parameters)
 
     def query_in(self, sql: str, values: Sequence[Any], *others: Any) -> list[Row]:
-        """`sql` has `{in}` where the list of values stands, before all other parameters."""
-        rows: list[Row] = []
-        for start in range(0, len(values), MAX_IN):
-            chunk = values[start : start + MAX_IN]
-            text = sql.replace("{in}", f"({', '.join('?' * len(chunk))})")
-            rows += self._dialect.query(text, (*chunk, *others))
-        return rows
+        """`sql` says `IN {in}` for the values, all of one type, before other parameters."""
+        return self._dialect.query_in(sql, values, others) if values else []
 
 
 class Dialect(Protocol):
@@ -54,6 +48,8 @@ class Dialect(Protocol):
     def many(self, sql: str, rows: Sequence[Row]) -> None: ...
 
     def query(self, sql: str, parameters: Sequence[Any]) -> list[Row]: ...
+
+    def query_in(self, sql: str, values: Sequence[Any], others: Sequence[Any]) -> list[Row]: ...
 
     def begin(self) -> None: ...
 
@@ -88,18 +84,10 @@ def open_dialect(url: str, *, read_only: bool = False) -> Dialect:
     )
 
 
-_OWNED = "another router uses this database: stop it, or give each a database of its own"
-_OWNING_TIMEOUT = 3.0
-"""So long PostgreSQL may take to see that a killed process is gone."""
-_END_FORMER = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-    " WHERE application_name = ? AND pid <> pg_backend_pid()"
-)
-_LOCK_SCHEMA = "SELECT pg_try_advisory_lock(hashtextextended('heliograph ' || current_schema(), 0))"
+OWNED = "another router uses this database: stop it, or give each a database of its own"
 
 # Only a key of exactly this type is SQLite's own row number, which needs no index beside the table.
 _SQLITE_WORDS = {"{blob}": "BLOB", "{serial}": "INTEGER"}
-_POSTGRES_WORDS = {"{blob}": "BYTEA", "{serial}": "BIGINT"}
 
 
 # As it is: without this, sqlite3 looks in vain for a way to adapt every bytes it is given.
@@ -141,6 +129,14 @@ class SqliteDialect:
         with self._errors():
             return self._connection.execute(sql, parameters).fetchall()
 
+    def query_in(self, sql: str, values: Sequence[Any], others: Sequence[Any]) -> list[Row]:
+        rows: list[Row] = []
+        for start in range(0, len(values), MAX_IN):
+            chunk = values[start : start + MAX_IN]
+            text = sql.replace("{in}", f"({', '.join('?' * len(chunk))})")
+            rows += self.query(text, (*chunk, *others))
+        return rows
+
     def begin(self) -> None:
         self.execute("BEGIN IMMEDIATE", ())
 
@@ -152,7 +148,7 @@ class SqliteDialect:
             self.execute("ROLLBACK", ())
 
     def define(self, sql: str) -> None:
-        for statement in _statements(sql, _SQLITE_WORDS):
+        for statement in statements(sql, _SQLITE_WORDS):
             self.execute(statement, ())
 
     def own(self, owner: str) -> None:
@@ -162,7 +158,7 @@ class SqliteDialect:
             self._lock = path.open("ab")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as exc:
-            raise DatabaseOwned(f"{self._path}: {_OWNED}") from exc
+            raise DatabaseOwned(f"{self._path}: {OWNED}") from exc
         except OSError as exc:
             raise DatabaseError(f"{path}: {exc}") from exc
 
@@ -193,93 +189,13 @@ class SqliteDialect:
 
 def _postgres(url: str, *, read_only: bool) -> Dialect:
     try:
-        import psycopg
+        from heliograph.db.postgres import PostgresDialect
     except ImportError as exc:
         raise DatabaseError("PostgreSQL needs psycopg: install heliograph[postgresql]") from exc
-    return PostgresDialect(psycopg, url, read_only=read_only)
+    return PostgresDialect(url, read_only=read_only)
 
 
-class PostgresDialect:
-    def __init__(self, driver: Any, url: str, *, read_only: bool = False) -> None:
-        self._driver = driver
-        try:
-            self._connection = driver.connect(
-                url,
-                autocommit=True,
-                connect_timeout=5,
-                prepare_threshold=2,
-                client_encoding="utf8",  # whatever that of the database is
-            )
-        except driver.Error as exc:
-            raise DatabaseLost(_without_secrets(exc)) from exc
-        if read_only:
-            self.execute("SET default_transaction_read_only = on", ())
-
-    def execute(self, sql: str, parameters: Sequence[Any]) -> None:
-        with self._errors():
-            self._connection.execute(_placeholders(sql), parameters or None)
-
-    def many(self, sql: str, rows: Sequence[Row]) -> None:
-        with self._errors(), self._connection.cursor() as cursor:
-            cursor.executemany(_placeholders(sql), rows)
-
-    def query(self, sql: str, parameters: Sequence[Any]) -> list[Row]:
-        with self._errors():
-            rows: list[Row] = self._connection.execute(
-                _placeholders(sql), parameters or None
-            ).fetchall()
-            return rows
-
-    def begin(self) -> None:
-        self.execute("BEGIN", ())
-
-    def commit(self) -> None:
-        self.execute("COMMIT", ())
-
-    def rollback(self) -> None:
-        if not self._connection.closed:
-            self.execute("ROLLBACK", ())
-
-    def define(self, sql: str) -> None:
-        for statement in _statements(sql, _POSTGRES_WORDS):
-            self.execute(statement, ())
-
-    def own(self, owner: str) -> None:
-        """By an advisory lock on the schema, which the server gives back with the connection."""
-        self.execute("SELECT set_config('application_name', ?, false)", (owner,))
-        # A connection of ours that broke may still be open on the other side.
-        self.query(_END_FORMER, (owner,))
-        deadline = time.monotonic() + _OWNING_TIMEOUT
-        while not self.query(_LOCK_SCHEMA, ())[0][0]:
-            if time.monotonic() > deadline:
-                raise DatabaseOwned(_OWNED)
-            time.sleep(0.1)
-
-    def backup(self, target: Path) -> None:
-        raise DatabaseError("back up PostgreSQL with pg_dump")
-
-    def close(self) -> None:
-        self._connection.close()
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        try:
-            yield
-        except self._driver.Error as exc:
-            kind = DatabaseLost if self._connection.broken or self._connection.closed else None
-            raise (kind or DatabaseError)(_without_secrets(exc)) from exc
-
-
-def _placeholders(sql: str) -> str:
-    return sql.replace("?", "%s")
-
-
-def _without_secrets(exc: Exception) -> str:
-    """The first line: the rest may quote parameters."""
-    return (str(exc).splitlines() or [type(exc).__name__])[0]
-
-
-def _statements(sql: str, words: dict[str, str]) -> Iterable[str]:
+def statements(sql: str, words: dict[str, str]) -> Iterable[str]:
     for word, meaning in words.items():
         sql = sql.replace(word, meaning)
     return [statement for statement in map(str.strip, sql.split(";")) if statement]

@@ -181,6 +181,7 @@ def servers(tx: Transaction) -> list[Server]:
     rows = tx.query(
         f"SELECT {_SERVER} FROM servers v"
         " WHERE EXISTS (SELECT 1 FROM subscriptions s WHERE s.server_id = v.server_id)"
+        " ORDER BY v.server_id"
     )
     return [Server(*row) for row in rows]
 
