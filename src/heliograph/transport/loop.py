@@ -19,6 +19,7 @@ import os
 import platform
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -70,6 +71,9 @@ _NO_APPLICATION_PROTOCOL = bytes.fromhex("15 0303 0002 0278")
 # thresholds, a twentieth of a router's time would go into looking for those.
 _GC_THRESHOLDS = (20_000, 20, 20)
 
+# Threads of the database and of HTTP ask for the interpreter at each step; 5 ms is long for that.
+_SWITCH_INTERVAL = 0.001
+
 _M_MMAP_THRESHOLD = -3
 _MMAP_THRESHOLD = 4 * 1024 * 1024
 
@@ -114,6 +118,7 @@ def run(
 ) -> _Result:
     """Run ``main`` to its end on a new event loop of the chosen stack."""
     gc.set_threshold(*_GC_THRESHOLDS)
+    sys.setswitchinterval(_SWITCH_INTERVAL)
     with asyncio.Runner(loop_factory=lambda: new_event_loop(net), debug=debug) as runner:
         return runner.run(main)
 
