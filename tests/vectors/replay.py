@@ -116,8 +116,24 @@ class Replay:
         return decode(unpad(raw))
 
     @cached_property
+    def _garbled(self) -> bool:
+        """Whether the client's handshake is none."""
+        try:
+            return self._answer is None
+        except WireError:
+            return True
+
+    @cached_property
+    def _unfinished(self) -> bool:
+        """Whether the client ended with a part of a block, which a router does not answer."""
+        direction, raw = [item for item in self._raw if item != (DOWN, b"")][-1]
+        return direction == UP and len(raw) != self._block_size
+
+    @cached_property
     def _service(self) -> ClientService | None:
-        return self._answer.service if isinstance(self._answer, SmpClientHandshake) else None
+        if self._garbled or not isinstance(self._answer, SmpClientHandshake):
+            return None
+        return self._answer.service
 
     @cached_property
     def _handshake_size(self) -> int:
@@ -168,6 +184,8 @@ class Replay:
     @cached_property
     def _refused(self) -> bool:
         """Whether a router has to close the connection after the client's handshake."""
+        if self._garbled:
+            return True
         versions, version = self._hello.versions, self._answer.version
         stranger = self._fingerprints and self._answer.fingerprint not in self._fingerprints
         return version not in versions or bool(stranger)
@@ -216,6 +234,8 @@ class Replay:
         blocks = []
         for direction, raw in self._raw[self._handshake_size :]:
             content: bytes | None
+            if self._unfinished and len(raw) != self._block_size:
+                continue
             if ciphers:
                 content = ciphers[direction].decrypt(raw)
                 assert encryptors[direction].encrypt(content, self._block_size) == raw
@@ -232,19 +252,23 @@ class Replay:
     # Whole connection
 
     def _check_handshake(self) -> None:
-        hello, answer = self._hello, self._answer
+        hello = self._hello
         if isinstance(hello, NtfServerHandshake):
             encoded = handshakes.encode_ntf_server(hello)
         else:
             encoded = handshakes.encode_smp_server(hello)
         assert pad(encoded, self._block_size) == self._raw[0][1]
+        self.counts["handshake"] += 1
+        if self._garbled:
+            return
+        answer = self._answer
         if isinstance(answer, NtfClientHandshake):
             encoded = handshakes.encode_ntf_client(answer)
         else:
             encoded = handshakes.encode_smp_client(answer)
         surplus = unpad(self._raw[1][1])[len(encoded) :]  # which a router ignores
         assert pad(encoded + surplus, self._block_size) == self._raw[1][1]
-        self.counts["handshake"] += 2
+        self.counts["handshake"] += 1
         if self._handshake_size == 3:
             direction, raw = self._raw[2]
             response = handshakes.decode_service_response(unpad(raw))
@@ -373,7 +397,10 @@ class Replay:
 
     def _on_raw_block(self, event: Line) -> None:
         size = len(event["hex"]) // 2
-        assert size == self._block_size or (size == 0 and self._refused)
+        if self._direction(event) == DOWN and size == 0:
+            assert self._refused or self._unfinished
+        else:
+            assert size == self._block_size or self._unfinished
 
     def _on_handshake_done(self, event: Line) -> None:
         assert event["version"] == self._session.version

@@ -21,10 +21,10 @@ def replay(path: Path, connection: str) -> Counter[str]:
 def test_replay(path: Path, connection: str) -> None:
     counts = replay(path, connection)
     if counts["raw_block"]:
-        assert counts["handshake"] == 2
-        assert counts["raw_block"] > 2
+        assert counts["handshake"] in (1, 2, 3)  # garbled, sound, or of a service
+        assert counts["raw_block"] >= counts["handshake"]
     else:
-        assert counts["apns_request"]
+        assert counts["apns_request"] or counts["note"]
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.name) for path in vector_files()])
