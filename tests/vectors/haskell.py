@@ -16,9 +16,14 @@ _TOKEN = re.compile(
 
 
 def parse_string(text: str) -> bytes:
-    """The bytes of the first string literal in `text`."""
+    """The first string literal in `text`, if it was made from bytes."""
+    return parse_text(text).encode("latin-1")
+
+
+def parse_text(text: str) -> str:
+    """The first string literal in `text`, if it was made from characters."""
     start = text.index('"') + 1
-    out = bytearray()
+    out: list[int] = []
     while text[start] != '"':
         token = _TOKEN.match(text, start)
         if token is None:
@@ -32,4 +37,4 @@ def parse_string(text: str) -> bytes:
             out.append(_SHORT[token["short"]])
         elif token["plain"]:
             out.append(ord(token["plain"]))
-    return bytes(out)
+    return "".join(map(chr, out))

@@ -41,7 +41,7 @@ from heliograph.wire.table import Table, check_credentials
 from heliograph.wire.transmissions import Session
 from heliograph.wire.versions import VersionRange, version_range
 from tests.vectors.files import Line, golden_vectors, read_lines, vector_files
-from tests.vectors.haskell import parse_string
+from tests.vectors.haskell import parse_string, parse_text
 
 README_KINDS = {
     *("encode", "pad", "unpad", "keypair", "private_auth_key_smp", "signed_x25519_key", "sign"),
@@ -367,7 +367,7 @@ def check_error(vector: Line) -> None:
     if match := re.fullmatch(command_error, vector["value"]):
         assert error is errors.ErrorCode(f"CMD {match[1]}")
     elif isinstance(error, errors.STORE):
-        assert error.text == parse_string(vector["value"]).decode("latin-1")
+        assert error.text == parse_text(vector["value"])
     elif isinstance(error, errors.ErrorCode):
         assert error.value == first
     else:
@@ -550,6 +550,10 @@ def check_pn_verification(vector: Line) -> None:
 )
 def test_haskell_strings(text: str, expected: bytes) -> None:
     assert parse_string(text) == expected
+
+
+def test_haskell_text() -> None:
+    assert parse_text(r'STORE {storeErr = "\1087 \228"}') == "\u043f ä"
 
 
 def test_haskell_strings_that_are_none() -> None:

@@ -54,6 +54,10 @@ EXACT: list[tuple[bytes, ErrorType]] = [
     (b"PROXY NO_SESSION", PROXY(ProxyFailure.NO_SESSION)),
     (b"PROXY PROTOCOL AUTH", PROXY(ProxyProtocolError(ErrorCode.AUTH))),
     (
+        b"PROXY PROTOCOL PROXY PROTOCOL AUTH",
+        PROXY(ProxyProtocolError(PROXY(ProxyProtocolError(ErrorCode.AUTH)))),
+    ),
+    (
         b"PROXY PROTOCOL PROXY NO_SESSION",
         PROXY(ProxyProtocolError(PROXY(ProxyFailure.NO_SESSION))),
     ),
@@ -102,7 +106,7 @@ def test_a_long_text_is_cut() -> None:
         *(b'BLOCKED reason=spam,notice={"ttl":"1"}', b'BLOCKED reason=spam,notice={"ttl":true}'),
         b'BLOCKED reason=spam,notice={"ttl":9223372036854775808}',
         *(b"PROXY", b"PROXY ", b"PROXY WHAT", b"PROXY PROTOCOL", b"PROXY PROTOCOL WHAT"),
-        b"PROXY PROTOCOL PROXY PROTOCOL AUTH",
+        b"PROXY PROTOCOL " * 9 + b"AUTH",
         *(b"PROXY BROKER", b"PROXY BROKER WHAT", b"PROXY BROKER TIMEOUT x"),
         *(b"PROXY BROKER RESPONSE", b"PROXY BROKER RESPONSE \x03hi"),
         *(b"PROXY BROKER RESPONSE \x01hi", b"PROXY BROKER TRANSPORT", b"PROXY BROKER NETWORK "),

@@ -116,6 +116,8 @@ _CODES[b"CMD NO_QUEUE"] = ErrorCode.CMD_NO_ENTITY  # as older routers spell it
 _TRANSPORT = {error.value.encode(): error for error in TransportError}
 _PROXY = {failure.value.encode(): failure for failure in ProxyFailure}
 
+_TOO_DEEP = b"PROXY PROTOCOL " * 8  # routers nest once; a peer could nest for ever
+
 _BROKER_PLAIN = frozenset({"TIMEOUT", "HOST", "NO_SERVICE"})
 _BROKER_TEXT = frozenset({"RESPONSE", "UNEXPECTED"})
 _NETWORK_PLAIN = frozenset({"UNKNOWNCA", "FAILED", "TIMEOUT"})
@@ -207,7 +209,7 @@ def _decode_proxy(data: bytes) -> ProxyFailure | ProxyProtocolError | BrokerErro
     if failure is not None:
         return failure
     tag, _, rest = data.partition(b" ")
-    if tag == b"PROTOCOL" and not rest.startswith(b"PROXY PROTOCOL"):
+    if tag == b"PROTOCOL" and not rest.startswith(_TOO_DEEP):
         return ProxyProtocolError(decode_error(rest))
     if tag == b"BROKER":
         return _decode_broker(rest)
