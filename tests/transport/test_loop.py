@@ -366,15 +366,25 @@ def test_server_gives_up_a_silent_client(run: Run) -> None:
     run(main())
 
 
-def test_handshakes_under_way_are_bounded(run: Run) -> None:
+@pytest.mark.parametrize("limit", [1, 3])
+def test_silent_clients_keep_nobody_out(run: Run, limit: int) -> None:
+    """Handshakes under way are bounded, and the oldest gives way."""
+
     async def main() -> None:
-        async with echoing(context=SERVER_CONTEXT, max_handshakes=1) as (_, port):
-            with socket.create_connection(("127.0.0.1", port)):
-                await asyncio.sleep(0.05)
-                with socket.create_connection(("127.0.0.1", port)) as refused:
-                    await hung_up(refused)
-            await asyncio.sleep(0.05)
-            await check(port, CLIENT_CONTEXT)
+        async with echoing(context=SERVER_CONTEXT, max_handshakes=limit) as (_, port):
+            with contextlib.ExitStack() as stack:
+                silent = [
+                    stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+                    for _ in range(2 * limit)
+                ]
+                for sock in silent[:limit]:
+                    await hung_up(sock)
+                await check(port, CLIENT_CONTEXT)
+                await hung_up(silent[limit])
+                for sock in silent[limit + 1 :]:
+                    sock.setblocking(False)
+                    with pytest.raises(BlockingIOError):
+                        sock.recv(1)
 
     run(main())
 

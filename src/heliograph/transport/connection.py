@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from heliograph.crypto.errors import CryptoError
+from heliograph.transport import loop as net
 from heliograph.transport import tls
 from heliograph.transport.errors import HandshakeFailed
 from heliograph.transport.handshake import Established, Handshake, ServiceRequest, TlsFacts
@@ -148,6 +149,7 @@ class BlockConnection(asyncio.Protocol):
         self._handshake_timer = self._loop.call_later(
             self._handshake_timeout, self._handshake_timed_out
         )
+        net.watch_hangup(transport.get_extra_info("socket"), self._hung_up)
         try:
             facts = TlsFacts(
                 tls.session_id(transport),
@@ -185,6 +187,8 @@ class BlockConnection(asyncio.Protocol):
         self.write_paused_at = None
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._transport is not None:
+            net.forget_hangup(self._transport.get_extra_info("socket"))
         self._transport = None
         self._cancel_timer()
         self._buffer.clear()
@@ -194,6 +198,9 @@ class BlockConnection(asyncio.Protocol):
         self._lost(self._failure or exc)
 
     # Private.
+
+    def _hung_up(self) -> None:
+        self.abort(ConnectionResetError("the peer reset the connection"))
 
     def _resume(self) -> None:
         if self._held or self.is_closing:

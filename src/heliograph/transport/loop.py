@@ -23,9 +23,10 @@ import sys
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
+from heliograph.transport import hangups
 from heliograph.transport.errors import AddressRefused
 from heliograph.transport.tls import set_tcp_options
 
@@ -37,9 +38,11 @@ __all__ = [
     "connect_tcp",
     "create_connection",
     "create_server",
+    "forget_hangup",
     "new_event_loop",
     "release_memory",
     "run",
+    "watch_hangup",
 ]
 
 logger = logging.getLogger(__name__)
@@ -49,6 +52,13 @@ _Protocol = TypeVar("_Protocol", bound=asyncio.BaseProtocol)
 
 Allow = Callable[[IPv4Address | IPv6Address], bool]
 """Whether an address may be connected to."""
+
+
+class Descriptor(Protocol):
+    """A socket, or what stands for one."""
+
+    def fileno(self) -> int: ...
+
 
 ENVIRONMENT_VARIABLE = "HELIOGRAPH_NET"
 HANDSHAKE_TIMEOUT = 60.0
@@ -139,7 +149,8 @@ class Server:
         self._context = context
         self._handshake_timeout = handshake_timeout
         self._max_handshakes = max_handshakes
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[asyncio.Task[None], None] = {}
+        """In the order they began."""
         self._loop = asyncio.get_running_loop()
         self._retry: asyncio.TimerHandle | None = None
         self._resume()
@@ -182,11 +193,16 @@ class Server:
                 self._retry = self._loop.call_later(ACCEPT_RETRY_DELAY, self._resume)
                 return
             if len(self._handshakes) >= self._max_handshakes:
-                sock.close()
-                continue
+                # A handshake takes milliseconds: whoever is at it longest is up to no good.
+                oldest = next(iter(self._handshakes))
+                self._forget(oldest)
+                self._loop.call_soon(oldest.cancel)
             handshake = self._loop.create_task(self._handshake(sock))
-            self._handshakes.add(handshake)
-            handshake.add_done_callback(self._handshakes.discard)
+            self._handshakes[handshake] = None
+            handshake.add_done_callback(self._forget)
+
+    def _forget(self, handshake: asyncio.Task[None]) -> None:
+        self._handshakes.pop(handshake, None)
 
     async def _handshake(self, sock: socket.socket) -> None:
         try:
@@ -197,6 +213,8 @@ class Server:
             logger.warning("cannot serve a connection: %s (%s)", type(exc).__name__, exc.errno)
             return
         with spare:
+            task = cast("asyncio.Task[None]", asyncio.current_task())
+            watch_hangup(spare, task.cancel)
             try:
                 await self._connect(sock)
             except ssl.SSLError as exc:
@@ -207,6 +225,8 @@ class Server:
                         spare.send(_NO_APPLICATION_PROTOCOL)
             except OSError as exc:
                 logger.debug("TLS handshake failed: %s", type(exc).__name__)
+            finally:
+                forget_hangup(spare)
 
     async def _connect(self, sock: socket.socket) -> None:
         options = _tls_options(self._loop, self._context, self._handshake_timeout)
@@ -232,7 +252,7 @@ async def create_server(
 ) -> Server:
     """Listen on ``host``, or on all addresses if it is None; port 0 is any free one.
 
-    Connections beyond ``max_handshakes`` that are still in their TLS handshake are closed at once.
+    Of more than ``max_handshakes`` connections in their TLS handshake, the oldest is closed.
     """
     sock = _listen(host, port, reuse_port)
     return Server(sock, protocol_factory, ssl, handshake_timeout, max_handshakes)
@@ -288,6 +308,18 @@ async def create_connection(
 
         return await aiofastnet.create_connection(loop, protocol_factory, sock=sock, **options)
     return await loop.create_connection(protocol_factory, sock=sock, **options)
+
+
+def watch_hangup(sock: Descriptor | None, callback: Callable[[], object]) -> None:
+    """Call ``callback`` once the peer has reset the connection, where the stack may not notice."""
+    if sock is not None and _net_of(asyncio.get_running_loop()) is Net.AIOFASTNET:
+        hangups.watch(sock.fileno(), callback)
+
+
+def forget_hangup(sock: Descriptor | None) -> None:
+    """Call it before the socket is closed."""
+    if sock is not None and _net_of(asyncio.get_running_loop()) is Net.AIOFASTNET:
+        hangups.forget(sock.fileno())
 
 
 def _net_of(loop: asyncio.AbstractEventLoop) -> Net:
