@@ -791,6 +791,23 @@ def test_memory_of_closed_connections_is_given_back(
     assert len(released) == 1
 
 
+def test_memory_of_failed_handshakes_is_given_back(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = []
+    monkeypatch.setattr(module, "RELEASE_AFTER", 2)
+    monkeypatch.setattr(loop, "release_memory", lambda: released.append(True))
+
+    async def main() -> None:
+        async with serving(NTF, limits=FAST) as server:
+            for _ in range(2):
+                with socket.create_connection(("127.0.0.1", server.port)) as sock:
+                    sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            await until(lambda: released)
+
+    run(main())
+
+
 # Services.
 
 

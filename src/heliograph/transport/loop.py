@@ -151,6 +151,8 @@ class Server:
         self._max_handshakes = max_handshakes
         self._handshakes: dict[asyncio.Task[None], None] = {}
         """In the order they began."""
+        self.failed_handshakes = 0
+        """And those under way: their memory, too, is there to be given back."""
         self._loop = asyncio.get_running_loop()
         self._retry: asyncio.TimerHandle | None = None
         self._resume()
@@ -215,8 +217,10 @@ class Server:
         with spare:
             task = cast("asyncio.Task[None]", asyncio.current_task())
             watch_hangup(spare, task.cancel)
+            self.failed_handshakes += 1
             try:
                 await self._connect(sock)
+                self.failed_handshakes -= 1
             except ssl.SSLError as exc:
                 logger.debug("TLS handshake failed: %s", exc.reason)
                 if exc.reason == "NO_APPLICATION_PROTOCOL":

@@ -38,7 +38,7 @@ from heliograph.wire.versions import VersionRange
 logger = logging.getLogger(__name__)
 
 RELEASE_AFTER = 100
-"""So many closed connections are worth a look for memory to give back."""
+"""So many closed connections and failed handshakes are worth a look for memory to give back."""
 
 
 class Answer(NamedTuple):
@@ -234,6 +234,7 @@ class Listener:
         self._empty.set()
         self._closing = False
         self._forgotten = 0
+        self._failed = 0
         self._server: net.Server | None = None
         self._sweeper: asyncio.Task[None] | None = None
 
@@ -311,9 +312,13 @@ class Listener:
                     connection.abort(TimeoutError("the peer does not finish its block"))
                 elif self._is_inactive(connection, now):
                     connection.close_if_agreed()
-            if self._forgotten >= RELEASE_AFTER:
-                self._forgotten = 0
-                net.release_memory()
+            self._release_memory()
+
+    def _release_memory(self) -> None:
+        failed = self._server.failed_handshakes if self._server is not None else 0
+        if self._forgotten + failed - self._failed >= RELEASE_AFTER:
+            self._forgotten, self._failed = 0, failed
+            net.release_memory()
 
     def _is_inactive(self, connection: ServerConnection, now: float) -> bool:
         limit = self.limits.inactive_after
