@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ctypes
 import errno
+import gc
 import logging
 import os
 import platform
@@ -12,6 +13,7 @@ import ssl
 import struct
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, cast
 
@@ -385,6 +387,34 @@ def test_silent_clients_keep_nobody_out(run: Run, limit: int) -> None:
                     sock.setblocking(False)
                     with pytest.raises(BlockingIOError):
                         sock.recv(1)
+
+    run(main())
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\n\r\n"])
+def test_failed_handshakes_leave_nothing_to_the_garbage_collector(run: Run, sent: bytes) -> None:
+    made: list[weakref.ref[Echo]] = []
+
+    def accept() -> Echo:
+        protocol = Echo()
+        made.append(weakref.ref(protocol))
+        return protocol
+
+    async def main() -> None:
+        server = await loop.create_server(accept, "127.0.0.1", 0, ssl=SERVER_CONTEXT)
+        port = server.sockets[0].getsockname()[1]
+        gc.disable()
+        try:
+            for _ in range(3):
+                with socket.create_connection(("127.0.0.1", port)) as sock:
+                    sock.sendall(sent)
+                    await asyncio.sleep(0.02)
+            while len(made) < 3 or any(protocol() for protocol in made):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        finally:
+            gc.enable()
+            server.close()
+            await server.wait_closed()
 
     run(main())
 

@@ -221,14 +221,16 @@ class Server:
             try:
                 await self._connect(sock)
                 self.failed_handshakes -= 1
-            except ssl.SSLError as exc:
-                logger.debug("TLS handshake failed: %s", exc.reason)
-                if exc.reason == "NO_APPLICATION_PROTOCOL":
+            except OSError as exc:
+                reason = exc.reason if isinstance(exc, ssl.SSLError) else type(exc).__name__
+                logger.debug("TLS handshake failed: %s", reason)
+                if reason == "NO_APPLICATION_PROTOCOL":
                     # OpenSSL made the alert, but every stack drops it with the connection.
                     with contextlib.suppress(OSError):
                         spare.send(_NO_APPLICATION_PROTOCOL)
-            except OSError as exc:
-                logger.debug("TLS handshake failed: %s", type(exc).__name__)
+                # Or the connection's buffers would wait for the garbage collector: the stack's
+                # future has the exception, whose traceback has the frame with that future.
+                exc.__traceback__ = None
             finally:
                 forget_hangup(spare)
 
