@@ -403,6 +403,7 @@ def protocol_targets() -> Iterator[Target]:
     blocks = hexes("block_padded", "ntf_cmd", "ntf_resp")
     explained = [*contents, *singles, *ntf_commands, *smp_responses, *blocks]
     yield Target("explain.explain", explained, explain.explain, share=0.3)
+    yield Target("explain.explain_frame", explained, explain.explain_frame, share=0.3)
 
 
 def decode_transmission(data: bytes) -> tuple[Session, RawTransmission, bytes]:

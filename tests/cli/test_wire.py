@@ -73,3 +73,13 @@ def test_handshake_of_a_whole_block_is_told_by_its_size(
     block = pad(b"\x00\x06\x00\x06\x00", 16384)
     assert main(["wire", "decode", "--handshake", "server", block.hex()]) == 0
     assert "SMP server handshake" in capsys.readouterr().out
+
+
+def test_malformed_command_in_a_sound_frame(capsys: pytest.CaptureFixture[str]) -> None:
+    content = b"\1" + b"\0\x09" + b"\0\1c\0HELLO"
+    assert main(["wire", "decode", content.hex()]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith("malformed NTF content, version 3\n")
+    assert "correlation ID  'c'" in out
+    assert "'HELLO', malformed" in out
+    assert "cannot be explained as NTF content" in err

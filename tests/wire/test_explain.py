@@ -8,7 +8,7 @@ import pytest
 
 from heliograph.wire import handshakes, ntf, smp
 from heliograph.wire.errors import WireError
-from heliograph.wire.explain import describe, explain, explain_handshake
+from heliograph.wire.explain import describe, explain, explain_frame, explain_handshake
 from heliograph.wire.keys import PKCS8_PREFIX, SPKI_PREFIX, Algorithm
 from heliograph.wire.primitives import pad
 from heliograph.wire.transmissions import Session, encode_transmission, pack
@@ -134,7 +134,7 @@ def test_the_error_is_about_the_outermost_sound_frame() -> None:
         explain(pad(content, 512))
     with pytest.raises(WireError, match="as NTF content: unknown push provider"):
         explain(content)
-    with pytest.raises(WireError, match="as NTF command: unknown NTF response"):
+    with pytest.raises(WireError, match="as NTF command: no command or response has this tag"):
         explain(b"HELLO")
     with pytest.raises(WireError, match="nothing to explain"):
         explain(b"PING", "ntf", 9)
@@ -142,3 +142,62 @@ def test_the_error_is_about_the_outermost_sound_frame() -> None:
 
 def test_responses_are_called_so() -> None:
     assert explain(b"ERR AUTH").title == "NTF response, version 3"
+
+
+MALFORMED = [b"HELLO", b"", b"TVFY", b"TCHK x", b"TRPL XX\2zz"]
+
+
+@pytest.mark.parametrize("command", MALFORMED)
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_what_is_sound_around_a_malformed_command(command: bytes, version: int) -> None:
+    session = Session.ntf(bytes(32), version)
+    transmission = encode_transmission(session, b"c" * 24, b"e" * 24, command, bytes(64))
+    (content,) = pack(session, [transmission])
+    for data, said in ((pad(content, 512), None), (content, None), (transmission, "ntf")):
+        with pytest.raises(WireError):
+            explain(data)
+        explanation = explain_frame(data, said, version)
+        assert explanation is not None
+        assert explanation.title.startswith("malformed NTF")
+        fields = [line for line in explanation.lines if line.name != "padding"]
+        assert fields[-1].name == "command"
+        assert "malformed: " in fields[-1].meaning
+        spans = [(line.start, line.end) for line in explanation.lines]
+        assert [end for _, end in spans[:-1]] == [start for start, _ in spans[1:]]
+        assert spans[-1][1] == len(data)
+
+
+def test_the_neighbours_of_a_malformed_command() -> None:
+    session = Session.smp(bytes(32), 19)
+    commands = (b"PING", b"PONK", b"SUB x")
+    transmissions = [encode_transmission(session, b"c", b"", command) for command in commands]
+    (content,) = pack(session, transmissions)
+    explanation = explain_frame(content, "smp")
+    assert explanation is not None
+    assert [line.meaning for line in explanation.lines if line.name in ("tag", "command")] == [
+        "PING",
+        "'PONK', malformed: no command or response has this tag",
+        "'SUB', malformed: 2 surplus bytes",
+    ]
+
+
+def test_no_private_key_of_a_malformed_command_is_shown() -> None:
+    session = Session.ntf(bytes(32), 3)
+    key = PKCS8_PREFIX[Algorithm.ED25519] + b"k" * 32
+    (content,) = pack(session, [encode_transmission(session, b"c", b"", b"SNEW S" + key)])
+    explanation = explain_frame(content)
+    assert explanation is not None
+    assert "kk" not in str(explanation)
+    assert (b"k" * 4).hex() not in str(explanation)
+
+
+@pytest.mark.parametrize("data", [b"", b"\0", b"HELLO", bytes(512), bytes(16384)])
+def test_no_frame(data: bytes) -> None:
+    assert explain_frame(data) is None
+
+
+def test_transmission_of_no_protocol_in_particular() -> None:
+    transmission = encode_transmission(Session.ntf(bytes(32), 3), b"c", b"", b"HELLO")
+    assert explain_frame(transmission) is None
+    assert explain_frame(transmission, "ntf", 9) is None
+    assert explain_frame(transmission, "ntf", 3) is not None

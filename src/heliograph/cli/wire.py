@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from heliograph.wire.errors import WireError
-from heliograph.wire.explain import Explanation, explain, explain_handshake
+from heliograph.wire.explain import Explanation, explain, explain_frame, explain_handshake
 from heliograph.wire.transmissions import SMP_BLOCK_SIZE
 from heliograph.wire.versions import NTF_VERSIONS, SMP_VERSIONS, VersionRange
 
@@ -60,6 +60,11 @@ def run_decode(options: argparse.Namespace) -> int:
         else:
             explanation = explain(data, options.protocol, options.version)
     except WireError as exc:
+        if not options.handshake:
+            frame = explain_frame(data, options.protocol, options.version)
+            if frame is not None:
+                _print(frame)
+                sys.stdout.flush()
         return _fail(f"{len(data)} bytes: {exc}")
     _print(explanation)
     return 0

@@ -1,8 +1,9 @@
 """Explains received bytes field by field, for people who debug these protocols."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
+from functools import partial
 from typing import Any
 
 from heliograph.wire import handshakes
@@ -73,8 +74,7 @@ def explain(data: bytes, protocol: str | None = None, version: int | None = None
     best, outermost = WireError(ErrorCode.BLOCK, "nothing to explain"), len(_ATTEMPTS) + 1
     for name in [protocol] if protocol else _guess_protocols(data):
         for number in _versions(name, version):
-            for depth, attempt in enumerate(_ATTEMPTS):
-                kind = attempt.__name__.removeprefix("_explain_")
+            for depth, (kind, attempt) in enumerate(_ATTEMPTS.items()):
                 try:
                     lines = attempt(data, name, number)
                 except WireError as exc:
@@ -86,6 +86,27 @@ def explain(data: bytes, protocol: str | None = None, version: int | None = None
                     kind = "response"
                 return Explanation(f"{name.upper()} {kind}, version {number}", tuple(lines))
     raise WireError(best.error, f"cannot be explained {best}")
+
+
+def explain_frame(
+    data: bytes, protocol: str | None = None, version: int | None = None
+) -> Explanation | None:
+    """What is sound of a block or its content that holds a malformed command, and the fault.
+
+    A bare transmission, too, if the protocol is said: without, almost anything could be one.
+    """
+    for name in [protocol] if protocol else _guess_protocols(data):
+        for number in _versions(name, version):
+            for kind, attempt in _TOLERANT_ATTEMPTS.items():
+                if kind == "transmission" and protocol is None:
+                    continue
+                try:
+                    lines = attempt(data, name, number)
+                except WireError:
+                    continue
+                title = f"malformed {name.upper()} {kind}, version {number}"
+                return Explanation(title, tuple(lines))
+    return None
 
 
 def _versions(protocol: str, version: int | None) -> Iterable[int]:
@@ -132,34 +153,42 @@ def _session(protocol: str, version: int, session_id: bytes = b"") -> Session:
     return (Session.ntf if protocol == "ntf" else Session.smp)(session_id, version)
 
 
-def _explain_block(data: bytes, protocol: str, version: int) -> list[Line]:
+def _explain_block(
+    data: bytes, protocol: str, version: int, *, tolerant: bool = False
+) -> list[Line]:
     if len(data) != _session(protocol, version).block_size:
         raise WireError(ErrorCode.BLOCK, "not the size of a block")
     content = unpad(data)
     padding = len(data) - 2 - len(content)
     return [
         Line(0, 2, "length", str(len(content))),
-        *_explain_content(content, protocol, version, base=2),
+        *_explain_content(content, protocol, version, base=2, tolerant=tolerant),
         Line(2 + len(content), len(data), "padding", f"{padding} bytes"),
     ]
 
 
-def _explain_content(data: bytes, protocol: str, version: int, base: int = 0) -> list[Line]:
+def _explain_content(
+    data: bytes, protocol: str, version: int, base: int = 0, *, tolerant: bool = False
+) -> list[Line]:
     session = _session(protocol, version)
     if not session.batched:
-        return _explain_transmission(data, protocol, version, base)
+        return _explain_transmission(data, protocol, version, base, tolerant=tolerant)
     transmissions = unpack(session, data)
     lines = [Line(base, base + 1, "count", str(len(transmissions)))]
     pos = 1
     for transmission in transmissions:
         start = pos + 2
         lines.append(Line(base + pos, base + start, "size", str(len(transmission))))
-        lines += _explain_transmission(transmission, protocol, version, base + start)
+        lines += _explain_transmission(
+            transmission, protocol, version, base + start, tolerant=tolerant
+        )
         pos = start + len(transmission)
     return lines
 
 
-def _explain_transmission(data: bytes, protocol: str, version: int, base: int = 0) -> list[Line]:
+def _explain_transmission(
+    data: bytes, protocol: str, version: int, base: int = 0, *, tolerant: bool = False
+) -> list[Line]:
     reader = Reader(data, ErrorCode.BLOCK)
     spans: list[tuple[int, str, str]] = []
 
@@ -189,11 +218,22 @@ def _explain_transmission(data: bytes, protocol: str, version: int, base: int = 
     for end, name, meaning in spans:
         lines.append(Line(base + start, base + end, name, meaning))
         start = end
-    return lines + _explain_command(data[command_at:], protocol, version, base + command_at)
+    command = data[command_at:]
+    try:
+        return lines + _explain_command(command, protocol, version, base + command_at)
+    except WireError as exc:
+        if not tolerant:
+            raise
+        # Its tag only: what follows may hold a private key.
+        fault = f"{describe(command.partition(b' ')[0][:8])}, malformed: {exc}"
+        return [*lines, Line(base + command_at, base + len(data), "command", fault)]
 
 
 def _explain_command(data: bytes, protocol: str, version: int, base: int = 0) -> list[Line]:
-    tag, spans = _table_of(data, protocol).explain(data, version)
+    table = _table_of(data, protocol)
+    if not table.knows(data):
+        raise WireError(ErrorCode.CMD_UNKNOWN, "no command or response has this tag")
+    tag, spans = table.explain(data, version)
     lines = [Line(base, base + len(tag), "tag", tag.decode())]
     lines += [
         Line(
@@ -212,7 +252,19 @@ def _table_of(data: bytes, protocol: str) -> Table:
     return commands if commands.knows(data) else responses
 
 
-_ATTEMPTS = (_explain_block, _explain_content, _explain_transmission, _explain_command)
+_Attempt = Callable[[bytes, str, int], list[Line]]
+
+_TOLERANT_ATTEMPTS: dict[str, _Attempt] = {
+    "block": partial(_explain_block, tolerant=True),
+    "content": partial(_explain_content, tolerant=True),
+    "transmission": partial(_explain_transmission, tolerant=True),
+}
+_ATTEMPTS: dict[str, _Attempt] = {
+    "block": _explain_block,
+    "content": _explain_content,
+    "transmission": _explain_transmission,
+    "command": _explain_command,
+}
 
 
 def describe(value: Any) -> str:
