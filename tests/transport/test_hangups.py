@@ -1,6 +1,7 @@
 """Connections that a peer reset right after it had sent something: every stack has to notice."""
 
 import asyncio
+import errno
 import os
 import select
 import socket
@@ -135,4 +136,24 @@ async def test_without_epoll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(select, "epoll")
     hangups.watch(0, lambda: None)
     hangups.forget(0)
+    assert asyncio.get_running_loop() not in hangups._hangups
+
+
+def test_out_of_descriptors(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async def main() -> None:
+        monkeypatch.setattr(select, "epoll", fail)
+        async with serving(NTF) as server, server.client() as client:
+            assert await client.request(PING()) == PONG()
+
+    run(main())
+
+
+async def test_socket_that_cannot_be_watched() -> None:
+    with socket.socket() as closed:
+        descriptor = closed.fileno()
+    hangups.watch(descriptor, lambda: None)
+    hangups.forget(descriptor)
     assert asyncio.get_running_loop() not in hangups._hangups

@@ -25,9 +25,9 @@ class Hangups:
         loop.add_reader(self._epoll.fileno(), self._ready)
 
     def watch(self, descriptor: int, callback: Callable[[], object]) -> None:
-        self._callbacks[descriptor] = callback
         # No event is asked for: errors and hang-ups are always told, and this way only once.
         self._epoll.register(descriptor, select.EPOLLET)
+        self._callbacks[descriptor] = callback
 
     def forget(self, descriptor: int) -> None:
         """Call it before the socket is closed: a copy of it would keep it watched."""
@@ -60,9 +60,10 @@ def watch(descriptor: int, callback: Callable[[], object]) -> None:
     if not hasattr(select, "epoll"):
         return  # libuv has another way to wait there, without this fault
     loop = asyncio.get_running_loop()
-    if loop not in _hangups:
-        _hangups[loop] = Hangups(loop)
-    _hangups[loop].watch(descriptor, callback)
+    with contextlib.suppress(OSError):  # out of descriptors: serving goes on unwatched
+        if loop not in _hangups:
+            _hangups[loop] = Hangups(loop)
+        _hangups[loop].watch(descriptor, callback)
 
 
 def forget(descriptor: int) -> None:
