@@ -51,6 +51,20 @@ def test_interruptions(
     sys.stderr.close()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_output_that_finds_no_space() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "heliograph", "wire", "decode", "50494e47"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "heliograph: no space left on the device: free some, and try again\n"
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_demo_turns_messages_into_pushes(tmp_path: Path) -> None:

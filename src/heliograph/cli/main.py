@@ -1,6 +1,8 @@
 """The `heliograph` command. Each part adds its own subcommands: see `COMMANDS`."""
 
 import argparse
+import errno
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -68,9 +70,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             root.print_help()
             return 0
         code: int = options.run(options)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         sys.stderr.close()  # the reader has gone: nothing more can be said
         return 141
+    except OSError as exc:
+        if exc.errno != errno.ENOSPC:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the rest of the output fails at the end
+        print("heliograph: no space left on the device: free some, and try again", file=sys.stderr)
+        return 1
     return code
