@@ -20,11 +20,14 @@ from bench.ping import _ALIVE, _identity
 from heliograph.crypto.boxes import open_box_padded
 from heliograph.crypto.keys import dh, generate_key_pair
 from heliograph.db.dialects import open_dialect
+from heliograph.journal.opening import open_journal
+from heliograph.journal.schema import Part
 from heliograph.ntf.router import NtfRouter, NtfSettings
 from heliograph.push.apns import ApnsConfig, ApnsProvider
 from heliograph.push.http import HttpSettings
 from heliograph.push.null import NullProvider
 from heliograph.push.provider import Provider
+from heliograph.runtime.sections import Journal as Section
 from heliograph.sim.apns import ApnsService, provider_key
 from heliograph.sim.simulator import Simulator
 from heliograph.transport.client import Client, ClientRequest
@@ -46,6 +49,8 @@ FLOOD = 6_000
 RESUBSCRIPTIONS = int(os.environ.get("BENCH_RESUBSCRIPTIONS", "10000"))
 CHUNK = 5_000
 LATENCY_SECONDS = 10
+JOURNAL = bool(os.environ.get("BENCH_JOURNAL"))
+"""Whether the router keeps one."""
 
 
 async def serve_apns(directory: str) -> str:
@@ -69,7 +74,10 @@ async def serve_ntf(url: str, apns: str, directory: str) -> tuple[int, bytes]:
         PushProvider.APNS_NULL: NullProvider(),
         PushProvider.APNS_TEST: ApnsProvider(config),
     }
-    router = await NtfRouter.start(url, providers, NtfSettings())
+    journal = None
+    if JOURNAL:
+        journal = open_journal(Section(path="journal"), path, Part.NTF)
+    router = await NtfRouter.start(url, providers, NtfSettings(), journal)
     identity = _identity()
     listener = Listener(NTF, identity, router, limits=Limits(check_interval=0.2))
     _ALIVE.append((router, listener))
