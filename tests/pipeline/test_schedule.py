@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.pipeline.schedule import Schedule, Stream
+from heliograph.pipeline.schedule import LONG_ACCOUNT, Schedule, Stream, rest_after
 from heliograph.pipeline.status import describe, status
 from heliograph.pipeline.tables import open_tables
 from tests.pipeline.support import Scribe, pipeline, write_journal, write_segment
@@ -51,3 +51,44 @@ def test_a_stream(spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert "events          5" in told
     assert "accepted 1" in told
     assert "nothing is unaccounted for" in told
+
+
+def test_a_long_account_takes_a_tenth_of_the_time() -> None:
+    long = LONG_ACCOUNT + 1
+    assert rest_after(long, is_first=False) == 9 * long
+    assert rest_after(LONG_ACCOUNT, is_first=False) == 0.0
+    assert rest_after(long, is_first=True) == 0.0  # Java had to compile everything for it
+
+
+def test_one_job_at_most_between_two_batches(
+    monkeypatch: pytest.MonkeyPatch, spark: Any, tmp_path: Path
+) -> None:
+    """A batch never waits for the ledger, the statistics and the upkeep in a row."""
+    journal = tmp_path / "journal"
+    ntf = Scribe()
+    ntf.nmsg(1, 0.0)
+    write_journal(journal, ntf)
+    stop = threading.Event()
+    done: list[str] = []
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, journal)
+        for name in ("take", "update_ledger", "update_stats"):
+            monkeypatch.setattr(made, name, _noting(done, name, getattr(made, name)))
+        kept = 30_000.0  # days, since these events are old
+        schedule = Schedule(0.01, keep_events_days=kept, keep_ledger_days=kept)
+        thread = threading.Thread(target=Stream(made, schedule, stop).run)
+        thread.start()
+        try:
+            until(lambda: "update_stats" in done and done[-1] == "take")
+        finally:
+            stop.set()
+            thread.join()
+    assert done[:4] == ["take", "update_ledger", "take", "update_stats"]
+
+
+def _noting(done: list[str], name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(*arguments: Any) -> Any:
+        done.append(name)
+        return work(*arguments)
+
+    return noted

@@ -6,11 +6,13 @@ last said, never this machine's.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from heliograph.pipeline.ledger import SETTLEMENTS
 from heliograph.pipeline.local import local
 from heliograph.pipeline.routers import RouterFacts
 from heliograph.pipeline.vocabulary import (
@@ -66,51 +68,58 @@ def decide(
     """Merged marks and settlements to rows. `broadcast` unless there are too many tokens."""
     settings = settings or FateSettings()
     small = f.broadcast if broadcast else _as_is
-    of_token = settlements.select(
-        f.col("key").alias("token_key"),
-        "provider",
-        "accepted_through",
-        "expired_through",
-        "invalid_through",
-        f.col("deleted_through").alias("token_deleted"),
-        f.col("recovered_boot").alias("token_boot"),
-        "recovered_through",
-    )
-    of_subscription = settlements.where(f.col("deleted_through").isNotNull()).select(
-        f.col("key").alias("subscription_key"),
-        f.col("deleted_through").alias("subscription_deleted"),
+    of_token = settlements.select(f.col("key").alias("token_key"), _packed().alias("of_token"))
+    of_subscription = settlements.select(
+        f.col("key").alias("subscription_key"), _packed().alias("of_subscription")
     )
     spark = marks.sparkSession
-    known = local(spark, [_router_row(item) for item in routers], _ROUTER_SCHEMA)
-    known = known.withColumn("router_key", f.xxhash64("router_text"))
-    ntf = f.broadcast(
-        known.where("part = 'ntf'").select(
-            f.col("router_key").alias("ntf_key"), "boot", "through", "last_at"
-        )
-    )
-    smp = f.broadcast(
-        known.where("part = 'smp'").select(
-            f.col("router_key").alias("smp_key"), f.col("boot").alias("smp_recovered_boot")
-        )
-    )
+    ntf = local(spark, [_ntf_row(item) for item in routers if item.part == "ntf"], _NTF)
+    smp = local(spark, [_smp_row(item) for item in routers if item.part == "smp"], _SMP)
     rows = (
-        marks.withColumn("owner", f.coalesce("token", "owed_token"))
-        .withColumn("covered", f.coalesce("ntf_seq", "owed_through"))
+        marks.withColumns(_whose())
         .join(small(of_token), f.col("owner") == f.col("token_key"), "left")
         .join(small(of_subscription), f.col("subscription") == f.col("subscription_key"), "left")
-        .join(ntf, f.col("ntf_router") == f.col("ntf_key"), "left")
-        .join(smp, f.col("smp_router") == f.col("smp_key"), "left")
+        .join(f.broadcast(ntf), f.col("ntf_router") == f.xxhash64("ntf_text"), "left")
+        .join(f.broadcast(smp), f.col("smp_router") == f.xxhash64("smp_text"), "left")
     )
-    decided = rows.select("*", _decision(routers, settings).alias("decision"))
-    return decided.select(
-        "notification",
+    decided = rows.withColumn("decision", _decision(routers, settings))
+    return decided.select(*_columns())
+
+
+@cache
+def _packed() -> Column:
+    """One column of a settlement's numbers. Else two queries would be made of the two joins, as
+    one of them needs less: they are one when both need the same."""
+    return f.array(*_SETTLED)
+
+
+_SETTLED = SETTLEMENTS[1:]
+
+
+def _settled(name: str, of: str = "of_token") -> Column:
+    return f.get(of, f.lit(_SETTLED.index(name)))
+
+
+@cache
+def _whose() -> dict[str, Column]:
+    return {
+        "owner": f.coalesce("token", "owed_token"),
+        "covered": f.coalesce("ntf_seq", "owed_through"),
+    }
+
+
+@cache
+def _columns() -> tuple[Column, ...]:
+    """Made once: each is several messages to Java, which every query would wait for."""
+    return (
+        f.col("notification"),
         f.substring_index("decision", "/", 1).alias("fate"),
         f.col("decision").endswith("/recovered").alias("recovered"),
-        *MILESTONES,
+        *map(f.col, MILESTONES),
         *((f.col(end) - f.col(begin)).alias(name) for name, (begin, end) in LATENCIES.items()),
         f.least(*MILESTONES, "smp_gone_at", "undeliverable_at").alias("first_at"),
-        "provider",
-        "server",
+        _settled("provider").alias("provider"),
+        f.col("server"),
     )
 
 
@@ -118,23 +127,26 @@ def _as_is(frame: DataFrame) -> DataFrame:
     return frame
 
 
-_ROUTER_SCHEMA = t.StructType(
+_NTF = t.StructType(
     [
-        t.StructField("router_text", t.StringType()),
-        t.StructField("part", t.StringType()),
-        *(t.StructField(name, t.LongType()) for name in ("last_at", "boot", "through")),
+        t.StructField("ntf_text", t.StringType()),
+        *(t.StructField(name, t.LongType()) for name in ("boot", "through", "last_at")),
+    ]
+)
+_SMP = t.StructType(
+    [
+        t.StructField("smp_text", t.StringType()),
+        t.StructField("smp_recovered_boot", t.LongType()),
     ]
 )
 
 
-def _router_row(item: RouterFacts) -> tuple[str, str, int, int | None, int | None]:
-    return (
-        item.router,
-        item.part,
-        item.last_at,
-        item.recovered_boot,
-        item.recovered_through,
-    )
+def _ntf_row(item: RouterFacts) -> tuple[str, int | None, int | None, int]:
+    return item.router, item.recovered_boot, item.recovered_through, item.last_at
+
+
+def _smp_row(item: RouterFacts) -> tuple[str, int | None]:
+    return item.router, item.recovered_boot
 
 
 def _decision(routers: Sequence[RouterFacts], settings: FateSettings) -> Column:
@@ -160,16 +172,18 @@ def _decision(routers: Sequence[RouterFacts], settings: FateSettings) -> Column:
 def _of_stored(routers: Sequence[RouterFacts], settings: FateSettings) -> Column:
     """What a notification router stored is settled by its token, or owed."""
     covered = f.col("covered")
-    still_owed = (f.col("token_boot") == f.col("boot")) & (covered <= f.col("recovered_through"))
+    still_owed = (_settled("recovered_boot") == f.col("boot")) & (
+        covered <= _settled("recovered_through")
+    )
     lost_tail = (covered <= f.col("through")) & ~f.coalesce(still_owed, f.lit(False))
     too_old = f.col("stored_at") + int((settings.debt_ttl + settings.grace) * SECOND)
     last_at = f.coalesce(f.col("last_at"), f.lit(_least_last_at(routers)))
     return (
-        f.when(covered <= f.col("accepted_through"), SUPERSEDED)
-        .when(covered <= f.col("invalid_through"), REJECTED)
-        .when(covered <= f.col("token_deleted"), UNDELIVERABLE)
-        .when(covered <= f.col("subscription_deleted"), UNDELIVERABLE)
-        .when(covered <= f.col("expired_through"), EXPIRED)
+        f.when(covered <= _settled("accepted_through"), SUPERSEDED)
+        .when(covered <= _settled("invalid_through"), REJECTED)
+        .when(covered <= _settled("deleted_through"), UNDELIVERABLE)
+        .when(covered <= _settled("deleted_through", "of_subscription"), UNDELIVERABLE)
+        .when(covered <= _settled("expired_through"), EXPIRED)
         .when(lost_tail, f"{ACCEPTED}/recovered")
         .when(last_at > too_old, UNACCOUNTED)
         .otherwise(OWED)

@@ -6,6 +6,8 @@ order, and merged again change nothing: a row is the merge of all batches, read 
 Texts that are not the key travel as 64-bit hashes, which Spark aggregates without sorting.
 """
 
+from functools import cache
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
@@ -61,38 +63,8 @@ def marks(events: DataFrame) -> DataFrame:
 
 def slim(events: DataFrame) -> DataFrame:
     """One row per event and notification, with nothing but numbers beside the key."""
-    step = _step()
-    router, token = f.col("router"), f.col("token")
-    chosen = events.select(
-        step.alias("step"),
-        f.unix_micros("at").alias("at"),
-        "boot",
-        "through",
-        "ntf_seq",
-        "notification",
-        "notifications",
-        f.when(step == _SMP_STORED, f.xxhash64(router)).alias("smp_router"),
-        f.when(step.isin(_STORED, _OWED), f.xxhash64(router)).alias("ntf_router"),
-        f.when(step == _STORED, f.xxhash64("smp_host")).alias("server"),
-        f.when(step.isin(_STORED, _OWED), token_key(router, token)).alias("token"),
-        f.when(step == _STORED, token_key(router, f.col("subscription"))).alias("subscription"),
-    ).where(f.col("step").isNotNull())
-    code = f.col("step")
-    carries = code >= _ACCEPTED
-    ids = f.when(carries, f.col("notifications")).otherwise(f.array("notification"))
-    return chosen.select(
-        f.explode(ids).alias("notification"),
-        *(f.when(code == number, f.col("at")).alias(name) for name, number in _STEPS.items()),
-        f.when(code == _SMP_STORED, f.col("boot")).alias("smp_boot"),
-        "smp_router",
-        "ntf_router",
-        "server",
-        f.when(code == _STORED, f.col("ntf_seq")).alias("ntf_seq"),
-        f.when(code == _OWED, f.col("through")).alias("owed_through"),
-        f.when(code == _OWED, f.col("token")).alias("owed_token"),
-        f.when(code == _STORED, f.col("token")).alias("token"),
-        "subscription",
-    )
+    stepped, hashed, columns = _slim_columns()
+    return events.select(*stepped).where("step is not null").select(*hashed).select(*columns)
 
 
 _STEPS = {name: number for number, name in enumerate(sorted(_FIRST, key="accepted_at".__eq__))}
@@ -100,6 +72,42 @@ _SMP_STORED, _STORED = _STEPS["smp_stored_at"], _STEPS["stored_at"]
 _ACCEPTED = _STEPS["accepted_at"]
 _OWED = len(_STEPS)
 """Numbers are compared faster than texts. From `_ACCEPTED` on an event lists notifications."""
+
+
+@cache
+def _slim_columns() -> tuple[tuple[Column, ...], ...]:
+    """Made once: they are hundreds of messages to Java, which every query would wait for.
+
+    What is told of an event is hashed only where it is needed, before its list is opened.
+    """
+    step, router, token = f.col("step"), f.col("router"), f.col("token")
+    kept = tuple(map(f.col, ("boot", "through", "ntf_seq", "notification", "notifications")))
+    texts = (router, token, f.col("subscription"), f.col("smp_host"))
+    stepped = (_step().alias("step"), f.unix_micros("at").alias("at"), *kept, *texts)
+    by_ntf = step.isin(_STORED, _OWED)
+    hashed = (
+        step,
+        f.col("at"),
+        *kept,
+        f.when(step == _SMP_STORED, f.xxhash64(router)).alias("smp_router"),
+        f.when(by_ntf, f.xxhash64(router)).alias("ntf_router"),
+        f.when(step == _STORED, f.xxhash64("smp_host")).alias("server"),
+        f.when(by_ntf, token_key(router, token)).alias("token"),
+        f.when(step == _STORED, token_key(router, f.col("subscription"))).alias("subscription"),
+    )
+    ids = f.when(step >= _ACCEPTED, f.col("notifications")).otherwise(f.array("notification"))
+    columns = (
+        f.explode(ids).alias("notification"),
+        *(f.when(step == number, f.col("at")).alias(name) for name, number in _STEPS.items()),
+        f.when(step == _SMP_STORED, f.col("boot")).alias("smp_boot"),
+        *map(f.col, ("smp_router", "ntf_router", "server")),
+        f.when(step == _STORED, f.col("ntf_seq")).alias("ntf_seq"),
+        f.when(step == _OWED, f.col("through")).alias("owed_through"),
+        f.when(step == _OWED, token).alias("owed_token"),
+        f.when(step == _STORED, token).alias("token"),
+        f.col("subscription"),
+    )
+    return stepped, hashed, columns
 
 
 def _step() -> Column:
@@ -115,7 +123,12 @@ def _step() -> Column:
 
 def merge_marks(parts: DataFrame) -> DataFrame:
     """One row per notification."""
-    return parts.groupBy("notification").agg(
+    return parts.groupBy("notification").agg(*_merged_marks())
+
+
+@cache
+def _merged_marks() -> tuple[Column, ...]:
+    return (
         *(f.min(column).alias(column) for column in _FIRST),
         *(f.max(column).alias(column) for column in _GREATEST),
         *(f.max_by(column, "ntf_seq").alias(column) for column in _OF_LATEST),
@@ -129,6 +142,12 @@ def settlements(events: DataFrame) -> DataFrame:
 
 def settling(events: DataFrame) -> DataFrame:
     """One row per event: up to which `ntf_seq` it settles whom, and the provider."""
+    condition, columns = _settling_columns()
+    return events.where(condition).select(*columns)
+
+
+@cache
+def _settling_columns() -> tuple[Column, tuple[Column, ...]]:
     kind, through, router = f.col("kind"), f.col("through"), f.col("router")
     of_message = f.col("mode") == "message"
     owed = (kind == "push_owed") & of_message
@@ -137,9 +156,8 @@ def settling(events: DataFrame) -> DataFrame:
     accepted = (kind == "push_accepted") & of_message
     expired = (kind == "push_expired") & of_message
     invalid = kind == "token_invalid"
-    chosen = events.where(owed | deleted | accepted | expired | invalid)
     whose = f.when(kind == "subscription_deleted", f.col("subscription")).otherwise(f.col("token"))
-    return chosen.select(
+    columns = (
         token_key(router, whose).alias("key"),
         f.when(f.col("provider").isNotNull(), f.xxhash64("provider")).alias("provider"),
         f.when(accepted, through).alias("accepted_through"),
@@ -149,10 +167,16 @@ def settling(events: DataFrame) -> DataFrame:
         f.when(recovered, f.col("boot")).alias("recovered_boot"),
         f.when(recovered, through).alias("recovered_through"),
     )
+    return owed | deleted | accepted | expired | invalid, columns
 
 
 def merge_settlements(parts: DataFrame) -> DataFrame:
-    return parts.groupBy("key").agg(
+    return parts.groupBy("key").agg(*_merged_settlements())
+
+
+@cache
+def _merged_settlements() -> tuple[Column, ...]:
+    return (
         *(f.max(name).alias(name) for name in SETTLEMENTS[1:-1]),
         f.max_by("recovered_through", "recovered_boot").alias("recovered_through"),
     )

@@ -1,7 +1,8 @@
 """Streams: batch after batch, and every job when it is due, until told to stop.
 
 The ledger's account reads everything, so it runs beside the batches, over what was committed when
-it began, and, once it takes long, for at most a tenth of the time.
+it began, and, once it takes long, for at most a tenth of the time. Of the other jobs one runs
+between two batches, so that a batch waits for one of them at most.
 """
 
 import logging
@@ -30,8 +31,16 @@ class Schedule:
     stats: float = 60.0
     account: float = 60.0
     upkeep: float = 3600.0
+    compact: float = 1.0
     keep_events_days: float = 14.0
     keep_ledger_days: float = 90.0
+
+
+@dataclass(slots=True)
+class _Job:
+    run: Callable[[], None]
+    interval: float
+    due_at: float = 0.0
 
 
 class Stream:
@@ -49,7 +58,13 @@ class Stream:
         self._schedule = schedule
         self._stop = stop
         self._took = took or _ignore
-        self._stats_at = self._account_at = self._upkeep_at = 0.0
+        self._account_at = 0.0
+        self._jobs = (
+            _Job(self._fold, schedule.stats),
+            _Job(self._count, schedule.stats),
+            _Job(self._expire, schedule.upkeep),
+            _Job(self._compact, schedule.compact),
+        )
         self._account: Future[tuple[Account, float, float]] | None = None
 
     def run(self) -> None:
@@ -71,19 +86,27 @@ class Stream:
         if taken is not None:
             self._took(taken)
         now = time.monotonic()
-        if now >= self._stats_at:
-            pipeline.update_ledger()
-            pipeline.update_stats()
-            pipeline.tables.vacuum(time.time())
-            self._stats_at = now + schedule.stats
-        upkeep.compact(pipeline)
-        if now >= self._upkeep_at:
-            wall = time.time()
-            upkeep.expire(pipeline, wall, schedule.keep_events_days, schedule.keep_ledger_days)
-            self._upkeep_at = now + schedule.upkeep
+        longest = min(self._jobs, key=lambda job: job.due_at)
+        if now >= longest.due_at:
+            longest.run()
+            longest.due_at = now + longest.interval
         self._watch_account(beside, now)
         if taken is None:
             self._stop.wait(schedule.poll)
+
+    def _fold(self) -> None:
+        self._pipeline.update_ledger()
+
+    def _count(self) -> None:
+        self._pipeline.update_stats()
+        self._pipeline.tables.vacuum(time.time())
+
+    def _expire(self) -> None:
+        kept = self._schedule.keep_events_days, self._schedule.keep_ledger_days
+        upkeep.expire(self._pipeline, time.time(), *kept)
+
+    def _compact(self) -> None:
+        upkeep.compact(self._pipeline)
 
     def _watch_account(self, beside: ThreadPoolExecutor, now: float) -> None:
         if self._account is None:
@@ -92,7 +115,7 @@ class Stream:
         elif self._account.done():
             account, seconds, began = self._account.result()
             self._account = None
-            rest = 9 * seconds if seconds > LONG_ACCOUNT else 0.0
+            rest = rest_after(seconds, is_first=self.last_account is None)
             self._account_at = now + max(self._schedule.account, rest)
             self.last_account = account
             note_account(self._pipeline, account, began)
@@ -100,6 +123,12 @@ class Stream:
     def _timed(self) -> tuple[Account, float, float]:
         began, started = time.time(), time.monotonic()
         return self._pipeline.account(), time.monotonic() - started, began
+
+
+def rest_after(seconds: float, *, is_first: bool) -> float:
+    """How long no account begins after one that took so long. The first waits for Java to start,
+    and says nothing of the next."""
+    return 9 * seconds if seconds > LONG_ACCOUNT and not is_first else 0.0
 
 
 def note_account(pipeline: Pipeline, account: Account, at: float | None = None) -> None:
