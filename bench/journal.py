@@ -1,6 +1,7 @@
 """What an event costs a router that keeps a journal: CPU, of its own thread and of the journal's.
 
-Beside it, in the same rounds, what writing the same events as lines of JSON would cost.
+Beside it, in the same rounds, what writing the same events as lines of JSON would cost; and what a
+router that has little to do spends on its journal.
 """
 
 import json
@@ -22,6 +23,8 @@ ROUNDS = 7
 BURST = 100
 TOKENS = 4_000
 KEY = bytes(32)
+QUIET_RATE = 50
+QUIET_SECONDS = 3.0
 
 
 async def run() -> None:
@@ -87,6 +90,8 @@ async def run() -> None:
     print(f"  all in all                    {all_in_all:6.2f}")
     print(f"  as lines of JSON              {min(lines):6.2f}  ({min(lines) / all_in_all:.1f} x)")
     print(f"  bytes of a sealed segment     {size:6d}")
+    share = min(_quiet(tokens) for _ in range(3))
+    print(f"  at {QUIET_RATE} events/s, of a core      {share * 100:6.2f} %")
 
 
 def _journal(burst: Callable[[Journal, int], None]) -> tuple[float, float, int]:
@@ -110,6 +115,30 @@ def _journal(burst: Callable[[Journal, int], None]) -> tuple[float, float, int]:
         size = sum(path.stat().st_size for path in Path(place).rglob("*.parquet"))
         count = NOTIFICATIONS * EVENTS
         return noting / count * 1e6, taken / count * 1e6, size // count
+
+
+def _quiet(tokens: list[bytes]) -> float:
+    """CPU of the process in a second of few events, one by one."""
+    with tempfile.TemporaryDirectory() as place:
+        writer = JournalWriter(Path(place), JournalIdentity("0" * 16, KEY), "ntf")
+        writer("router_started")
+        while not writer.written:
+            time.sleep(0.01)
+        began, started = time.process_time(), time.monotonic()
+        for number in range(round(QUIET_RATE * QUIET_SECONDS)):
+            writer(
+                "push_attempted",
+                token=tokens[number],
+                provider="apns_prod",
+                mode="message",
+                push=tokens[number],
+                attempt=1,
+            )
+            time.sleep(max(0.0, started + (number + 1) / QUIET_RATE - time.monotonic()))
+        taken = time.process_time() - began
+        writer.close()
+        assert writer.lost == 0
+        return taken / QUIET_SECONDS
 
 
 class _Lines(Journal):

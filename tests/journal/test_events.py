@@ -1,11 +1,12 @@
 import os
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from heliograph.journal import events
-from heliograph.journal.arrow import SCHEMA, Origin, complete, one_by_one, table_of
+from heliograph.journal.arrow import FEW, SCHEMA, Origin, complete, one_by_one, table_of
 from heliograph.journal.events import NO_JOURNAL, Event, Hasher, Many, notification_id
 from heliograph.journal.schema import COLUMNS, KINDS, ColumnType
 
@@ -37,10 +38,11 @@ def noted(draw: st.DrawFn) -> Event:
     return kind, at, draw(st.integers(0, 2**63 - 1)), columns
 
 
+@pytest.mark.parametrize("few", [0, FEW])
 @given(st.lists(noted(), min_size=1, max_size=12))
-def test_events_come_back_from_columns(given: list[Event]) -> None:
+def test_events_come_back_from_columns(few: int, given: list[Event]) -> None:
     hasher = Hasher(KEY)
-    table = complete([table_of(given, ORIGIN, 5, hasher)])
+    table = complete([table_of(given, ORIGIN, 5, hasher, few)])
     assert table.column_names == SCHEMA.names
     rows = table.sort_by("seq").to_pylist()
     assert [row["seq"] for row in rows] == list(range(5, 5 + len(given)))
@@ -72,11 +74,27 @@ def noted_together(draw: st.DrawFn) -> Many:
     return Many(kind, at, mono, size, columns)
 
 
+@pytest.mark.parametrize("few", [0, FEW])
 @given(st.lists(noted() | noted_together(), min_size=1, max_size=8))
-def test_events_noted_together_are_as_those_noted_one_by_one(given: list[Event | Many]) -> None:
-    together = complete([table_of(given, ORIGIN, 5, Hasher(KEY))]).sort_by("seq")
-    alone = complete([table_of([*one_by_one(given)], ORIGIN, 5, Hasher(KEY))]).sort_by("seq")
+def test_events_noted_together_are_as_those_noted_one_by_one(
+    few: int, given: list[Event | Many]
+) -> None:
+    together = complete([table_of(given, ORIGIN, 5, Hasher(KEY), few)]).sort_by("seq")
+    alone = complete([table_of([*one_by_one(given)], ORIGIN, 5, Hasher(KEY), few)]).sort_by("seq")
     assert together.to_pylist() == alone.to_pylist()
+
+
+@given(st.lists(st.tuples(noted() | noted_together(), st.booleans()), min_size=2, max_size=8))
+def test_batches_of_few_and_of_many_make_one_segment(
+    given: list[tuple[Event | Many, bool]],
+) -> None:
+    hasher = Hasher(KEY)
+    batches, first = [], 1
+    for item, is_few in given:
+        batches.append(table_of([item], ORIGIN, first, hasher, FEW if is_few else 0))
+        first += len(batches[-1])
+    expected = complete([table_of([item for item, _ in given], ORIGIN, 1, hasher, 0)])
+    assert complete(batches).sort_by("seq").to_pylist() == expected.sort_by("seq").to_pylist()
 
 
 def test_hashes() -> None:

@@ -47,6 +47,8 @@ REPETITIVE = frozenset(
     )
 )
 """Columns with few different values, kept as dictionaries. For the others that would only cost."""
+FEW = 200
+"""Events up to which a table is made at once, not by kind: what a table costs counts more then."""
 _COLUMNS_OF = {kind.name: frozenset((*kind.has, *kind.may_have)) for kind in KINDS.values()}
 
 
@@ -100,12 +102,17 @@ def one_by_one(noted: Iterable[Event | Many]) -> Iterator[Event]:
 
 
 def table_of(
-    noted: Sequence[Event | Many], origin: Origin, first_seq: int, hasher: Hasher
+    noted: Sequence[Event | Many], origin: Origin, first_seq: int, hasher: Hasher, few: int = FEW
 ) -> pa.Table:
     """With only those columns that the kinds of these events have: see `complete`.
 
-    Events of one kind have the same columns, so each kind is converted by itself.
+    Events of one kind have the same columns, so each kind is converted by itself. A `few` events
+    are converted all together, with texts in place of dictionaries.
     """
+    if len(noted) <= few and sum(map(size_of, noted)) <= few:
+        return _of_few([*one_by_one(noted)], first_seq, hasher).replace_schema_metadata(
+            origin.metadata
+        )
     singles: dict[str, tuple[list[int], list[Event]]] = {}
     groups: dict[tuple[str, ...], tuple[list[int], list[Many]]] = {}
     seq = first_seq
@@ -124,6 +131,27 @@ def table_of(
     tables += [_of_many(*found, hasher) for found in groups.values()]
     joined = pa.concat_tables(tables, promote_options="default")
     return joined.replace_schema_metadata(origin.metadata)
+
+
+def _of_few(events: Sequence[Event], first_seq: int, hasher: Hasher) -> pa.Table:
+    kinds, at, mono, columns = zip(*events, strict=True)
+    unknown = {*kinds} - _COLUMNS_OF.keys()
+    if unknown:
+        raise KeyError(*unknown)
+    found = {
+        "seq": pa.array(range(first_seq, first_seq + len(events)), pa.int64()),
+        "kind": pa.array(kinds, pa.string()),
+        "at": _times(at),
+        "mono": pa.array(mono, pa.int64()),
+    }
+    for name in dict.fromkeys(chain.from_iterable(columns)):
+        values = [item.get(name) for item in columns]
+        hashed, kind = hasher.of(name), COLUMNS[name].type
+        if kind is ColumnType.TEXTS:
+            found[name] = _lists(values, hashed)
+        else:
+            found[name] = pa.array(values if hashed is None else hashed.of(values), _TYPES[kind])
+    return pa.table(found)
 
 
 def _of_kind(kind: str, seqs: list[int], events: Sequence[Event], hasher: Hasher) -> pa.Table:
@@ -245,7 +273,7 @@ def _repeat(value: str | None, count: int) -> pa.Array:
 
 def complete(tables: Sequence[pa.Table]) -> pa.Table:
     """One table with all columns of the schema, in its order; some are dictionaries."""
-    joined = pa.concat_tables(tables, promote_options="default")
+    joined = pa.concat_tables(_alike(tables), promote_options="default")
     found = dict(zip(joined.column_names, joined.columns, strict=True))
     origin = Origin.of(joined.schema.metadata)
     if origin is not None:
@@ -256,3 +284,16 @@ def complete(tables: Sequence[pa.Table]) -> pa.Table:
     ]
     fields = [field.with_type(column.type) for field, column in zip(SCHEMA, columns, strict=True)]
     return pa.table(columns, schema=pa.schema(fields, SCHEMA.metadata))
+
+
+def _alike(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """Those of a few events each become one with dictionaries, as the others have them."""
+    few = [table for table in tables if table.schema.field("kind").type == pa.string()]
+    if not few:
+        return [*tables]
+    joined = pa.concat_tables(few, promote_options="default").combine_chunks()
+    for index, name in enumerate(joined.column_names):
+        if name in REPETITIVE:
+            joined = joined.set_column(index, name, joined.column(index).dictionary_encode())
+    others = [table for table in tables if table.schema.field("kind").type != pa.string()]
+    return [*others, joined]

@@ -32,6 +32,8 @@ LOG = ".log"
 UNREADABLE = ".unreadable"
 _NAME = re.compile(r"_?([0-9]+)-([0-9]+)\.(parquet|log)")
 _BLOCK = 4096
+_RANGES = ("boot", "seq", "kind", "at", "ntf_seq")
+"""Columns whose least and greatest values tell a reader something; those of hashes only cost."""
 
 
 class Full(OSError):
@@ -153,7 +155,12 @@ def write_sealed(path: Path, table: pa.Table) -> None:
     temporary = path.with_name(f"_{path.name}.tmp")
     sink = pa.BufferOutputStream()
     pq.write_table(
-        table, sink, compression="zstd", use_dictionary=[*REPETITIVE], store_schema=False
+        table,
+        sink,
+        compression="zstd",
+        use_dictionary=[*REPETITIVE],
+        write_statistics=[*_RANGES],
+        store_schema=False,
     )
     try:
         with temporary.open("wb") as file:
