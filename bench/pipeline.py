@@ -30,7 +30,7 @@ from bench.harness import _tree_cpu
 from heliograph.pipeline import fates, ledger
 from heliograph.pipeline.columns import EVENTS
 from heliograph.pipeline.routers import router_facts
-from heliograph.pipeline.runner import Pipeline, RunSettings, Taken
+from heliograph.pipeline.runner import Account, Pipeline, RunSettings, Taken
 from heliograph.pipeline.schedule import Schedule, Stream
 from heliograph.pipeline.session import open_session
 from heliograph.pipeline.tables import open_tables
@@ -224,6 +224,15 @@ def _bench_size(spark: Spark, events: int, work: Path) -> None:
     core = min((ours for _, ours in pairs), key=_cpu)
     _line("DuckDB, core", number, yardstick)
     _line("Spark, core", number, core, yardstick)
+    costs, account = _jobs(spark, work)
+    assert account.fates == expected, (account.fates, expected)
+    for name, cost in costs.items():
+        _line(name, number, cost)
+    print(f"  peak memory of the JVM so far {spark.peak / 1e6:.0f} MB")
+
+
+def _jobs(spark: Spark, work: Path) -> tuple[dict[str, Cost], Account]:
+    """All jobs once, over the segments in `work`, each with its commit."""
     with open_tables(work / "tables") as tables:
         made = Pipeline(spark.session, tables, RunSettings((str(work / "journal"),)))
 
@@ -231,16 +240,17 @@ def _bench_size(spark: Spark, events: int, work: Path) -> None:
             while made.take() is not None:
                 pass
 
-        _, taken = spark.measure(take)
-        _line("ingest, committed", number, taken)
-        _, folded = spark.measure(made.update_ledger)
-        _line("ledger, folded", number, folded)
+        taken = spark.measure(take)[1]
+        folded = spark.measure(made.update_ledger)[1]
         account, counted = spark.measure(made.account)
-        assert account.fates == expected, (account.fates, expected)
-        _line("ledger, fates counted", number, counted)
-        _, updated = spark.measure(made.update_stats)
-        _line("stats", number, updated)
-    print(f"  peak memory of the JVM so far {spark.peak / 1e6:.0f} MB")
+        updated = spark.measure(made.update_stats)[1]
+    costs = {
+        "ingest, committed": taken,
+        "ledger, folded": folded,
+        "ledger, fates counted": counted,
+        "stats": updated,
+    }
+    return costs, account
 
 
 def _line(name: str, events: int, cost: Cost, than: Cost | None = None) -> None:
@@ -331,11 +341,12 @@ def _run(sizes: tuple[int, ...]) -> None:
         files = [str(path) for path in warm]
         few = Fleet(FleetSettings(500, tokens=20)).write(work / "few" / "journal")
         cold = spark.measure(lambda: _core_noop(spark, files))[1]
-        print(f"the first run takes {cold.cpu:.0f} s of CPU, whatever its size", flush=True)
+        print(f"the first run, of 305,000 events, took {cold.cpu:.0f} s of CPU", flush=True)
         for _ in range(WARM_RUNS):
             _core_noop(spark, files)
         for _ in range(PLAN_RUNS):
             _core_noop(spark, [str(path) for path in few])
+        _jobs(spark, work / "warm")
         for size in sizes:
             _bench_size(spark, size, work / str(size))
             shutil.rmtree(work / str(size))
