@@ -160,7 +160,7 @@ def _own_cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-Sums = dict[str, tuple[int, ...]]
+Sums = dict[str, tuple[int | None, ...]]
 """Of rows by fate: how many, and the sums of `SUMMED`."""
 
 
@@ -177,9 +177,10 @@ def _duckdb(files: list[str]) -> tuple[Sums, Cost]:
 
 
 def _sums(ledger_rows: Any) -> Sums:
-    sums = [f.sum(name) for name in SUMMED]
+    """With decimals: microseconds since the epoch are too many for a long."""
+    sums = [f.sum(f.col(name).cast("decimal(20,0)")) for name in SUMMED]
     rows = ledger_rows.groupBy("fate").agg(f.count("*"), *sums).collect()
-    return {fate: tuple(found) for fate, *found in rows}
+    return {row[0]: tuple(None if item is None else int(item) for item in row[1:]) for row in rows}
 
 
 def _core(spark: Spark, files: list[str], size: int) -> Any:
