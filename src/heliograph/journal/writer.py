@@ -196,7 +196,7 @@ class JournalWriter(Journal):
             if self.is_failing:
                 self._seal(segment)
                 self._works_again()
-            self._write(segment, now)
+            self._write(segment, now, None if closing else self._noted)
             self._durable = self._taken
             if closing or self._is_due(segment, time.monotonic()):
                 self._seal(segment)
@@ -227,9 +227,12 @@ class JournalWriter(Journal):
         self.directory.parent.mkdir(mode=0o755, exist_ok=True)
         self.directory.mkdir(mode=0o755, exist_ok=True)
 
-    def _write(self, segment: SegmentWriter, now: float) -> None:
+    def _write(self, segment: SegmentWriter, now: float, until: int | None) -> None:
+        """Up to so many that were noted: what keeps coming must not keep those who wait waiting."""
         queue = self._queue
-        while queue or self._refused != self._refused_seen:
+        while (queue and (until is None or self._taken < until)) or (
+            self._refused != self._refused_seen
+        ):
             # Before the queue is looked at: what is refused comes after what was in it.
             refused = self._refused - self._refused_seen
             events: list[Event | Many] = []
@@ -237,10 +240,11 @@ class JournalWriter(Journal):
             while queue and count < MAX_BATCH:
                 events.append(queue.popleft())
                 count += size_of(events[-1])
+            emptied = not queue
             self._taken += count
             if events:
                 self._append(segment, events, now)
-            if not queue and refused:
+            if emptied and refused:
                 self._refused_seen += refused
                 self._lose(refused)
                 self._next_seq += refused
