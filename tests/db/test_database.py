@@ -435,6 +435,48 @@ class TestPostgres:
         with pytest.raises(DatabaseLost):
             await Database.open(url, MIGRATIONS, retry_for=0.2)
 
+    async def test_one_that_became_read_only(self, postgres_url: str) -> None:
+        """After a failover that left us with the wrong one."""
+        async with opened(postgres_url) as database:
+            await database.write(lambda tx: tx.execute("SET default_transaction_read_only = on"))
+            assert await database.write(insert(1)) == 1
+
+    async def test_prepared_statements_that_are_gone(self, postgres_url: str) -> None:
+        async with opened(postgres_url) as database:
+            await database.write(insert(1))
+            await database.write(lambda tx: tx.execute("DEALLOCATE ALL"))
+            assert await database.write(insert(2)) == 2
+            assert await database.read(ids) == [1, 2]
+
+    async def test_one_that_does_not_answer_keeps_nobody_from_stopping(
+        self, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(module, "STALLED_TIMEOUT", 0.2)
+        other = open_dialect(postgres_url)
+        database = await Database.open(postgres_url, MIGRATIONS)
+        other.begin()
+        other.query("SELECT 1", ())
+        other.execute("LOCK TABLE items IN ACCESS EXCLUSIVE MODE", ())
+        other.query("SELECT 1", ())
+        writing = database.write(insert(1))
+        await database.close()
+        assert not writing.done()
+        other.rollback()
+        await writing
+        other.close()
+
+    @pytest.mark.parametrize("rest", ["u:se%zzcret@h/d", "/d?secret=1"])
+    async def test_a_url_that_it_does_not_understand(self, rest: str) -> None:
+        with pytest.raises(DatabaseError, match="URL cannot be understood") as caught:
+            await Database.open(f"postgresql://{rest}", MIGRATIONS, retry_for=60.0)
+        assert not isinstance(caught.value, DatabaseLost)
+        assert "secret" not in str(caught.value)
+        assert "se%" not in str(caught.value)
+
+    async def test_a_schema_that_is_not_there(self, postgres_url: str) -> None:
+        with pytest.raises(DatabaseError, match="search_path names no schema"):
+            await Database.open(f"{postgres_url}none", MIGRATIONS, exclusive=True)
+
     async def test_backup_is_for_its_own_tools(self, postgres_url: str, tmp_path: Path) -> None:
         async with opened(postgres_url) as database:
             with pytest.raises(DatabaseError, match="pg_dump"):

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -161,6 +162,34 @@ def test_more_than_any_buffer_holds(dialect: PostgresDialect) -> None:
     rows = dialect.query("SELECT data FROM items WHERE id >= ?", (0,))
     assert len(rows) == 20_000
     dialect.commit()
+
+
+class TestConnecting:
+    """The server of the tests has no TCP: what is asked of the library is looked at."""
+
+    def asked(self, monkeypatch: pytest.MonkeyPatch, url: str) -> dict[str, Any]:
+        asked: dict[str, Any] = {}
+
+        def connect(**parameters: Any) -> Any:
+            asked.update(parameters)
+            raise psycopg.OperationalError("not here")
+
+        monkeypatch.setattr(psycopg, "connect", connect)
+        with pytest.raises(DatabaseLost, match="not here"):
+            PostgresDialect(url)
+        return asked
+
+    def test_a_silent_network_is_noticed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked = self.asked(monkeypatch, "postgresql://u:p@h/d")
+        assert asked["tcp_user_timeout"] == 15_000
+        assert asked["keepalives_idle"] == 15
+        assert asked["password"] == "p"
+
+    def test_the_url_has_the_last_word(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        url = "postgresql://h/d?connect_timeout=60&tcp_user_timeout=0&client_encoding=latin1"
+        asked = self.asked(monkeypatch, url)
+        assert (asked["connect_timeout"], asked["tcp_user_timeout"]) == ("60", "0")
+        assert asked["client_encoding"] == "utf8"
 
 
 def test_a_plan_is_no_older_than_a_moment(

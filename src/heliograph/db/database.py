@@ -13,6 +13,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
@@ -30,6 +31,8 @@ RETRY_DELAYS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 HURRIED_DELAY = 0.2
 CLOSE_TIMEOUT = 3.0
 """So long a lost database may keep a process from stopping."""
+STALLED_TIMEOUT = 10.0
+"""And one that does not answer what it was asked before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +151,7 @@ class _Worker:
         self._writes = writes
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._dialect: Dialect | None = None
+        self._done = 0
         name = "database-writer" if writes else "database-reader"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -158,8 +162,14 @@ class _Worker:
         return future
 
     def stop(self) -> None:
+        """Finish; but what gets no answer for long is left, as if this process were killed."""
         self._jobs.put(None)
-        self._thread.join()
+        done = -1
+        while self._thread.is_alive() and done < self._done:
+            done = self._done
+            self._thread.join(STALLED_TIMEOUT)
+        if self._thread.is_alive():
+            logger.error("the database does not answer: leaving what it was asked to do")
 
     def _run(self) -> None:
         running = True
@@ -178,7 +188,9 @@ class _Worker:
                 running = False
             if group:
                 self._run_group(group)
-                self._loop.call_soon_threadsafe(_settle, group)
+                self._done += 1
+                with suppress(RuntimeError):  # the loop did not wait for us
+                    self._loop.call_soon_threadsafe(_settle, group)
         self._disconnect()
 
     def _run_group(self, group: list[_Job]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import psycopg
 from psycopg import pq
 from psycopg.adapt import Transformer
+from psycopg.conninfo import conninfo_to_dict
 
 from heliograph.db.dialects import OWNED, Row, statements
 from heliograph.db.errors import DatabaseError, DatabaseLost, DatabaseOwned
@@ -31,6 +32,17 @@ _SETTINGS = (
     "SET enable_mergejoin = off",
     "SET enable_material = off",
 )
+_CONNECTING = {
+    "connect_timeout": 5,
+    # A firewall that forgot a connection drops what comes by it, and says nothing.
+    "tcp_user_timeout": 15_000,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
+"""Unless the URL says otherwise."""
+_OTHER_CONNECTION = frozenset(("25006", "26000"))
+"""A server that became read-only, a prepared statement that is gone: cured by a new connection."""
 _PLANS_KEPT = 1.0
 """Seconds: tables grow faster than the server's own statistics."""
 
@@ -40,6 +52,7 @@ _END_FORMER = (
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
     " WHERE application_name = ? AND pid <> pg_backend_pid()"
 )
+_SCHEMA = "SELECT current_schema()"
 _LOCK_SCHEMA = "SELECT pg_try_advisory_lock(hashtextextended('heliograph ' || current_schema(), 0))"
 
 _TEXT, _BINARY = 0, 1
@@ -49,11 +62,7 @@ _FAILED = frozenset((pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE))
 
 class PostgresDialect:
     def __init__(self, url: str, *, read_only: bool = False) -> None:
-        try:
-            # Whatever the encoding of the database is.
-            self._connection = psycopg.connect(url, connect_timeout=5, client_encoding="utf8")
-        except psycopg.Error as exc:
-            raise DatabaseLost(_without_secrets(exc)) from exc
+        self._connection = _connect(url)
         self._libpq = self._connection.pgconn
         self._libpq.nonblocking = 1
         self._libpq.enter_pipeline_mode()
@@ -65,10 +74,14 @@ class PostgresDialect:
         self._plans_until = 0.0
         self._sent = False
         self._in_transaction = False
-        for setting in _SETTINGS:
-            self.execute(setting, ())
-        if read_only:
-            self.execute("SET default_transaction_read_only = on", ())
+        try:
+            for setting in _SETTINGS:
+                self.execute(setting, ())
+            if read_only:
+                self.execute("SET default_transaction_read_only = on", ())
+        except BaseException:
+            self.close()
+            raise
 
     def execute(self, sql: str, parameters: Sequence[Any]) -> None:
         self.many(sql, (parameters,))
@@ -115,6 +128,8 @@ class PostgresDialect:
 
     def own(self, owner: str) -> None:
         """By an advisory lock on the schema, which the server gives back with the connection."""
+        if self.query(_SCHEMA, ()) == [(None,)]:
+            raise DatabaseError("the search_path names no schema that exists: create it first")
         self.execute("SELECT set_config('application_name', ?, false)", (owner,))
         # A connection of ours that broke may still be open on the other side.
         self.query(_END_FORMER, (owner,))
@@ -184,8 +199,26 @@ class PostgresDialect:
         try:
             yield
         except psycopg.Error as exc:
-            lost = self._libpq.status != pq.ConnStatus.OK
+            lost = self._libpq.status != pq.ConnStatus.OK or exc.sqlstate in _OTHER_CONNECTION
             raise (DatabaseLost if lost else DatabaseError)(_without_secrets(exc)) from exc
+
+
+def _connect(url: str) -> "psycopg.Connection[Any]":
+    try:
+        parameters = conninfo_to_dict(url)
+    except psycopg.Error as exc:
+        # What the message quotes may be a password.
+        reason = str(exc).partition('"')[0].strip(" :")
+        raise DatabaseError(
+            f"the store URL cannot be understood ({reason}): in names and passwords,"
+            " special characters are written as %XX"
+        ) from None
+    # Text is UTF-8, whatever the encoding of the database is.
+    asked: dict[str, Any] = {**_CONNECTING, **parameters, "client_encoding": "utf8"}
+    try:
+        return psycopg.connect(**asked)
+    except psycopg.Error as exc:
+        raise DatabaseLost(_without_secrets(exc)) from exc
 
 
 def _encoded(value: Any) -> tuple[bytes | None, int]:
