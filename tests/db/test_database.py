@@ -134,8 +134,9 @@ class TestTransactions:
 
     async def test_a_reader_may_not_write(self, url: str) -> None:
         async with opened(url) as database:
-            with pytest.raises(DatabaseError):
+            with pytest.raises(DatabaseError) as caught:
                 await database.read(insert(1))
+            assert not isinstance(caught.value, DatabaseLost)
             assert await database.read(ids) == []
 
 

@@ -63,6 +63,8 @@ _FAILED = frozenset((pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.BAD_RESPONSE))
 class PostgresDialect:
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         self._connection = _connect(url)
+        # Nobody is to blame but us if a connection that only reads is told to write.
+        self._cured_by_another = _OTHER_CONNECTION - {"25006"} if read_only else _OTHER_CONNECTION
         self._libpq = self._connection.pgconn
         self._libpq.nonblocking = 1
         self._libpq.enter_pipeline_mode()
@@ -199,7 +201,7 @@ class PostgresDialect:
         try:
             yield
         except psycopg.Error as exc:
-            lost = self._libpq.status != pq.ConnStatus.OK or exc.sqlstate in _OTHER_CONNECTION
+            lost = self._libpq.status != pq.ConnStatus.OK or exc.sqlstate in self._cured_by_another
             raise (DatabaseLost if lost else DatabaseError)(_without_secrets(exc)) from exc
 
 
