@@ -16,7 +16,8 @@ from heliograph.ntf.limits import Limits
 from heliograph.ntf.router import NtfRouter, NtfSettings
 from heliograph.ntf.store import Store
 from heliograph.transport.client import Client, ClientRequest
-from heliograph.transport.protocols import NTF
+from heliograph.transport.protocols import NTF, SMP
+from heliograph.transport.server import Listener
 from heliograph.wire import ntf
 from heliograph.wire.addresses import Scheme, ServerAddress, SMPQueueNtf, decode_host
 from heliograph.wire.errors import ErrorCode, ErrorType
@@ -42,6 +43,7 @@ from tests.ntf.support import (
     ask_many,
     until,
 )
+from tests.smp.support import identity
 
 NO_AUTH = ntf.ERR(ErrorCode.CMD_NO_AUTH)
 HAS_AUTH = ntf.ERR(ErrorCode.CMD_HAS_AUTH)
@@ -183,6 +185,29 @@ async def test_an_address_that_is_none_is_refused(small_world: NtfWorld, port: s
     assert await phone.ask(replace(snew, queue=no_fingerprint)) == SYNTAX
     await small_world.restart_ntf(phone)
     await phone.until_state(subscription, SubscriptionState.ACTIVE)
+
+
+async def test_a_messaging_router_at_an_ipv6_address(small_world: NtfWorld) -> None:
+    """Its host has colons like the one before its port."""
+    side = small_world.smp
+    listener = Listener(SMP, identity(), side.router, limits=side.limits)
+    try:
+        port = await listener.start("::1", 0)
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    address = replace(side.address, hosts=(decode_host("::1"),), port=str(port))
+    phone = await small_world.registered()
+    queue = await small_world.queue()
+    assert queue.notifier is not None
+    named = SMPQueueNtf(address, queue.notifier_id)
+    answer = await phone.ask(ntf.SNEW(phone.token_id, named, queue.notifier.auth.private))
+    await phone.until_state(answer.subscription_id, SubscriptionState.ACTIVE)
+    await small_world.restart_ntf(phone)
+    await phone.until_state(answer.subscription_id, SubscriptionState.ACTIVE)
+    small_world.apns.skip(phone.device)
+    await small_world.send(queue)
+    assert [item.queue for item in await phone.notified()] == [named]
+    await listener.close()
 
 
 async def test_an_address_in_the_store_that_is_none_is_skipped(small_world: NtfWorld) -> None:

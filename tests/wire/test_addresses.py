@@ -162,6 +162,11 @@ def test_for_people_an_ipv6_host_before_a_port_has_brackets() -> None:
     assert str(value) == f"{A}smp.example,[2001:db8::1]:443"
 
 
+def test_a_queue_there_can_be_found_again() -> None:
+    queue = SMPQueueNtf(address(V6, port="5224"), b"id")
+    assert decode_queue(encode_queue(queue)) == queue
+
+
 @pytest.mark.parametrize(
     ("scheme", "port", "expected"),
     [

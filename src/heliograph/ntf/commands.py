@@ -23,7 +23,7 @@ from heliograph.ntf.store import Store
 from heliograph.ntf.subscriptions import Added, NewSubscription, Refusal, Server
 from heliograph.ntf.tokens import NewToken
 from heliograph.wire import ntf
-from heliograph.wire.addresses import decode_address, encode_address
+from heliograph.wire.addresses import decode_address
 from heliograph.wire.errors import ErrorCode, WireError
 from heliograph.wire.keys import Algorithm
 from heliograph.wire.requests import Request
@@ -317,7 +317,7 @@ def _is_sound(address: str) -> bool:
 
 
 def _new_subscription(command: ntf.SNEW, token: Token) -> NewSubscription | ntf.ERR:
-    address = encode_address(command.queue.server)
+    address = str(command.queue.server)
     if not _is_sound(address):
         return SYNTAX
     return NewSubscription(

@@ -34,7 +34,7 @@ from heliograph.ntf.storelog import (
     decode_record,
     encode_record,
 )
-from heliograph.wire.addresses import SMPQueueNtf, decode_address, encode_address
+from heliograph.wire.addresses import SMPQueueNtf, decode_address
 from heliograph.wire.push import PNMessageData
 from heliograph.wire.tokens import (
     SubscriptionState,
@@ -238,7 +238,7 @@ class Import:
     def _put_subscription(self, tx: Transaction, record: SubscriptionCreated) -> str | None:
         if not tx.query("SELECT 1 FROM tokens WHERE token_id = ?", (record.token_id,)):
             return "subscribe for a token that is not there"
-        server_id = subscriptions.server_for(tx, encode_address(record.queue.server))
+        server_id = subscriptions.server_for(tx, str(record.queue.server))
         tx.execute(
             "DELETE FROM subscriptions"
             " WHERE subscription_id = ? OR (server_id = ? AND notifier_id = ?)",
@@ -257,7 +257,7 @@ class Import:
             "SELECT s.subscription_id FROM subscriptions s JOIN servers v"
             " ON v.server_id = s.server_id"
             " WHERE v.address = ? AND s.notifier_id = ? AND s.token_id = ?",
-            (encode_address(message.queue.server), message.queue.notifier_id, record.token_id),
+            (str(message.queue.server), message.queue.notifier_id, record.token_id),
         )
         if not rows:
             return "notify for a subscription that is not there"

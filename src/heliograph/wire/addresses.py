@@ -74,7 +74,7 @@ class ServerAddress:
         return replace(self, password=None)
 
     def __str__(self) -> str:
-        """For people: as `encode_address`, but a bare IPv6 host before a port gets its brackets."""
+        """As `encode_address`, with brackets for an IPv6 host before a port: it can be read."""
         last = self.hosts[-1]
         if not self.port or last.kind is not HostKind.IPV6:
             return encode_address(self)
@@ -211,7 +211,7 @@ class SMPQueueNtf:
 
 
 def encode_queue(queue: SMPQueueNtf) -> str:
-    return f"{encode_address(queue.server)}/{b64encode(queue.notifier_id)}"
+    return f"{queue.server}/{b64encode(queue.notifier_id)}"
 
 
 def decode_queue(text: str) -> SMPQueueNtf:
