@@ -313,6 +313,27 @@ async def test_debts_expire(shop: Shop) -> None:
     assert len(shop.test.deliveries) == count
 
 
+async def test_any_number_expires_page_by_page(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    pages: list[int] = []
+    expire = debts.expire
+
+    def counted(tx: Transaction, now: int) -> list[debts.Expired]:
+        found = expire(tx, now)
+        pages.append(len(found))
+        return found
+
+    monkeypatch.setattr(debts, "EXPIRED_AT_ONCE", 2)
+    monkeypatch.setattr(debts, "expire", counted)
+    shop.test.always = BUSY
+    for _ in range(5):
+        await shop.receive(await shop.token(), ttl=100)
+    await asyncio.sleep(0.15)
+    shop.outbox._expire_at = 0.0
+    shop.outbox.wake()
+    await until(lambda: len(shop.expired) == 5)
+    assert max(pages) == 2
+
+
 async def test_a_provider_that_is_not_configured_leaves_debts_alone(shop: Shop) -> None:
     await shop.receive(await shop.token(PushProvider.APNS_DEV))
     shop.outbox.wake()

@@ -193,13 +193,18 @@ def totals(tx: Transaction) -> tuple[int, int | None]:
     return count, oldest
 
 
+EXPIRED_AT_ONCE = 5_000
+"""After a long time without service there may be any number."""
+
+
 def expire(tx: Transaction, now: int) -> list[Expired]:
+    """A page of what has expired, which is owed no longer; there may be more if it is full."""
     rows = tx.query(
-        "SELECT token_id, kind, provider, seq, since, attempts FROM debts WHERE expires_at <= ?",
-        (now,),
+        "SELECT token_id, kind, provider, seq, since, attempts FROM debts WHERE expires_at <= ?"
+        " LIMIT ?",
+        (now, EXPIRED_AT_ONCE),
     )
-    if rows:
-        tx.execute("DELETE FROM debts WHERE expires_at <= ?", (now,))
+    tx.many("DELETE FROM debts WHERE token_id = ? AND kind = ?", [row[:2] for row in rows])
     return [
         Expired(token_id, DebtKind(kind), provider, seq, since / 1000, attempts)
         for token_id, kind, provider, seq, since, attempts in rows

@@ -196,7 +196,9 @@ class Outbox:
             return expired, owed, debts.next_due(tx, providers, at)
 
         expired, owed, next_at = await self._database.write(take)
-        if expires:
+        if len(expired) >= debts.EXPIRED_AT_ONCE:
+            self._wake.set()
+        elif expires:
             self._expire_at = now + EXPIRE_INTERVAL
         if expired:
             self._events.expired(expired)
