@@ -116,6 +116,15 @@ class TestErrors:
         dialect.execute(INSERT, (1, None, None, None))
         assert ids(dialect) == [1]
 
+    def test_rolled_back_when_plans_are_old(self, dialect: PostgresDialect) -> None:
+        """A transaction that failed takes nothing but its end."""
+        dialect.begin()
+        with pytest.raises(DatabaseError):
+            dialect.query("SELECT nothing", ())
+        dialect._plans_until = 0.0
+        dialect.rollback()
+        assert ids(dialect) == []
+
     def test_a_commit_after_one_is_none(self, dialect: PostgresDialect) -> None:
         """PostgreSQL itself calls that a success."""
         dialect.begin()

@@ -122,7 +122,9 @@ class PostgresDialect:
             if self._sent:
                 with suppress(DatabaseError), self._errors():
                     self._receive()
-            self.execute("ROLLBACK", ())
+            with self._errors():
+                self._enqueue("ROLLBACK", ())  # and nothing before it, which would be refused
+                self._receive()
 
     def define(self, sql: str) -> None:
         for statement in statements(sql, _WORDS):
