@@ -19,7 +19,14 @@ from heliograph.transport.client import Client, ClientRequest
 from heliograph.transport.protocols import NTF, SMP
 from heliograph.transport.server import Listener
 from heliograph.wire import ntf
-from heliograph.wire.addresses import Scheme, ServerAddress, SMPQueueNtf, decode_host
+from heliograph.wire.addresses import (
+    Host,
+    HostKind,
+    Scheme,
+    ServerAddress,
+    SMPQueueNtf,
+    decode_host,
+)
 from heliograph.wire.errors import ErrorCode, ErrorType
 from heliograph.wire.keys import Algorithm
 from heliograph.wire.tokens import (
@@ -185,6 +192,15 @@ async def test_an_address_that_is_none_is_refused(small_world: NtfWorld, port: s
     assert await phone.ask(replace(snew, queue=no_fingerprint)) == SYNTAX
     await small_world.restart_ntf(phone)
     await phone.until_state(subscription, SubscriptionState.ACTIVE)
+
+
+@pytest.mark.parametrize("host", ["smp\0.example", "smp\x1b.example", "sm\u1e57.example"])
+async def test_a_host_that_is_none_is_refused(world: NtfWorld, host: str) -> None:
+    """It can be said on the wire, but PostgreSQL may not take it, nor any resolver."""
+    phone = await world.registered()
+    address = replace(ADDRESS, hosts=(Host(HostKind.DOMAIN, host),))
+    key = generate_key_pair(Algorithm.X25519).private
+    assert await phone.ask(ntf.SNEW(phone.token_id, SMPQueueNtf(address, b"n"), key)) == SYNTAX
 
 
 async def test_a_messaging_router_at_an_ipv6_address(small_world: NtfWorld) -> None:

@@ -311,9 +311,10 @@ class Commands:
 def _is_sound(address: str) -> bool:
     """Whether it can be connected to, now or after a restart."""
     try:
-        return decode_address(address).effective_port > 0
+        port = decode_address(address).effective_port
     except WireError:
         return False
+    return port > 0 and address.isascii() and address.isprintable()
 
 
 def _new_subscription(command: ntf.SNEW, token: Token) -> NewSubscription | ntf.ERR:
