@@ -277,6 +277,17 @@ async def test_a_postgresql_that_is_there_and_one_that_is_not(ntf: Path) -> None
     assert "hunter2" not in str(wrong)
 
 
+async def test_a_store_url_with_a_mistake(ntf: Path) -> None:
+    wrong = await the_one(
+        ntf,
+        Level.PROBLEM,
+        "cannot be understood",
+        "correct [store] url",
+        environ={"HELIOGRAPH_NTF_STORE_URL": "postgresql://u:hunter%@127.0.0.1/db"},
+    )
+    assert "hunter" not in str(wrong)
+
+
 def test_the_clock_of_postgresql(ntf: Path) -> None:
     dialect = open_dialect(shared_postgres().new_url())
     try:

@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from heliograph.db.errors import DatabaseBusy, DatabaseError, DatabaseOwned
+from heliograph.db.errors import DatabaseBusy, DatabaseError, DatabaseMisnamed, DatabaseOwned
 
 Row = tuple[Any, ...]
 
@@ -79,7 +79,7 @@ def open_dialect(url: str, *, read_only: bool = False) -> Dialect:
         return SqliteDialect(Path(rest[1:]), read_only=read_only)
     if scheme in ("postgresql", "postgres"):
         return _postgres(url, read_only=read_only)
-    raise DatabaseError(
+    raise DatabaseMisnamed(
         "a store URL is sqlite:///relative/path, sqlite:////absolute/path or postgresql://..."
     )
 

@@ -5,6 +5,7 @@ Exception
     ├── DatabaseBusy       another process uses this database
     │   └── DatabaseOwned  another process is its only user
     ├── DatabaseNewer      the schema belongs to a later version of Heliograph
+    ├── DatabaseMisnamed   its URL, or what that names, is a mistake
     └── DatabaseLost       the database cannot be reached
 """
 
@@ -23,6 +24,10 @@ class DatabaseOwned(DatabaseBusy):
 
 class DatabaseNewer(DatabaseError):
     """The schema belongs to a later version of Heliograph."""
+
+
+class DatabaseMisnamed(DatabaseError):
+    """Its URL, or what that names, is a mistake."""
 
 
 class DatabaseLost(DatabaseError):

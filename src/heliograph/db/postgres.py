@@ -20,7 +20,7 @@ from psycopg.adapt import Transformer
 from psycopg.conninfo import conninfo_to_dict
 
 from heliograph.db.dialects import OWNED, Row, statements
-from heliograph.db.errors import DatabaseError, DatabaseLost, DatabaseOwned
+from heliograph.db.errors import DatabaseError, DatabaseLost, DatabaseMisnamed, DatabaseOwned
 
 _WORDS = {"{blob}": "BYTEA", "{serial}": "BIGINT"}
 _SETTINGS = (
@@ -133,7 +133,7 @@ class PostgresDialect:
     def own(self, owner: str) -> None:
         """By an advisory lock on the schema, which the server gives back with the connection."""
         if self.query(_SCHEMA, ()) == [(None,)]:
-            raise DatabaseError("the search_path names no schema that exists: create it first")
+            raise DatabaseMisnamed("the search_path names no schema that exists: create it first")
         self.execute("SELECT set_config('application_name', ?, false)", (owner,))
         # A connection of ours that broke may still be open on the other side.
         self.query(_END_FORMER, (owner,))
@@ -213,7 +213,7 @@ def _connect(url: str) -> "psycopg.Connection[Any]":
     except psycopg.Error as exc:
         # What the message quotes may be a password.
         reason = str(exc).partition('"')[0].strip(" :")
-        raise DatabaseError(
+        raise DatabaseMisnamed(
             f"the store URL cannot be understood ({reason}): in names and passwords,"
             " special characters are written as %XX"
         ) from None

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from heliograph.db.dialects import Dialect, Transaction, open_dialect
-from heliograph.db.errors import DatabaseBusy, DatabaseError, DatabaseLost
+from heliograph.db.errors import DatabaseBusy, DatabaseError, DatabaseLost, DatabaseMisnamed
 from heliograph.doctor.findings import Findings, good, note, problem, warning
 from heliograph.doctor.subject import Subject
 from heliograph.ntf.totals import totals
@@ -49,6 +49,8 @@ def check_store(subject: Subject) -> Findings:
             "start PostgreSQL, or correct [store] url; a password may be in ~/.pgpass, or in the"
             f" environment as {subject.part.prefix}_STORE_URL (see --env-file)",
         )
+    except DatabaseMisnamed as exc:
+        yield problem("store", f"it cannot be found: {exc}", "correct [store] url")
     except DatabaseBusy:
         yield warning("store", "it is busy", "try again when the router is less so")
     except DatabaseError as exc:
