@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from heliograph.pipeline import upkeep
+from heliograph.pipeline.runner import Account, Pipeline
 from heliograph.pipeline.schedule import LONG_ACCOUNT, Schedule, Stream, rest_after
 from heliograph.pipeline.status import describe, status
 from heliograph.pipeline.tables import open_tables
@@ -84,6 +86,104 @@ def test_one_job_at_most_between_two_batches(
             stop.set()
             thread.join()
     assert done[:4] == ["take", "update_ledger", "take", "update_stats"]
+
+
+def test_a_job_that_fails_lets_the_others_have_their_turn(
+    monkeypatch: pytest.MonkeyPatch, spark: Any, tmp_path: Path
+) -> None:
+    def failing() -> int:
+        raise OSError("no space")
+
+    ntf = Scribe()
+    ntf.nmsg(1, 0.0)
+    write_journal(tmp_path / "journal", ntf)
+    stop = threading.Event()
+    done: list[str] = []
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, tmp_path / "journal")
+        monkeypatch.setattr(made, "update_ledger", failing)
+        monkeypatch.setattr(made, "update_stats", _noting(done, "stats", made.update_stats))
+        monkeypatch.setattr(upkeep, "compact", _noting(done, "compact", upkeep.compact))
+        thread = threading.Thread(target=Stream(made, Schedule(0.01), stop).run)
+        thread.start()
+        try:
+            until(lambda: {"stats", "compact"} <= {*done})
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_an_account_that_fails_is_made_again(
+    monkeypatch: pytest.MonkeyPatch, spark: Any, tmp_path: Path
+) -> None:
+    real = Pipeline.account
+    failed = threading.Event()
+
+    def failing_once(made: Pipeline) -> Account:
+        if not failed.is_set():
+            failed.set()
+            raise OSError("no space")
+        return real(made)
+
+    monkeypatch.setattr(Pipeline, "account", failing_once)
+    ntf = Scribe()
+    ntf.nmsg(1, 0.0)
+    write_journal(tmp_path / "journal", ntf)
+    stop = threading.Event()
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, tmp_path / "journal")
+        stream = Stream(made, Schedule(0.01, account=0.01), stop)
+        thread = threading.Thread(target=stream.run)
+        thread.start()
+        try:
+            until(lambda: stream.last_account is not None)
+        finally:
+            stop.set()
+            thread.join()
+
+
+def test_an_account_is_of_what_was_committed_when_it_began(
+    monkeypatch: pytest.MonkeyPatch, spark: Any, tmp_path: Path
+) -> None:
+    """Old rows with newer facts of the routers would look overdue."""
+    smp, ntf = Scribe("smp", "smp"), Scribe()
+    smp("notification_stored", 0.0, notification="n1")
+    smp("notification_delivered", 0.1, notification="n1")
+    ntf("router_started", 0.0, through=0)
+    later = Scribe(boot=2000)
+    later.nmsg(1, 0.2)
+    later("client_connected", 1000.0, count=1)
+    journal = write_journal(tmp_path / "journal", smp, ntf)
+    stop, began, went_on = threading.Event(), threading.Event(), threading.Event()
+    real = Pipeline.marks
+
+    def slow(made: Pipeline) -> Any:
+        found = real(made)
+        if threading.current_thread() is not thread and not began.is_set():
+            began.set()
+            assert went_on.wait(120)
+        return found
+
+    monkeypatch.setattr(Pipeline, "marks", slow)
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, journal)
+        kept = 30_000.0  # days, since these events are old
+        schedule = Schedule(0.01, keep_events_days=kept, keep_ledger_days=kept)
+        stream = Stream(made, schedule, stop)
+        thread = threading.Thread(target=stream.run)
+        thread.start()
+        try:
+            until(began.is_set)
+            write_journal(journal, later)
+            until(lambda: tables.manifest.counts.get("segments") == 3)
+            went_on.set()
+            until(lambda: stream.last_account is not None)
+        finally:
+            went_on.set()
+            stop.set()
+            thread.join()
+    assert stream.last_account is not None
+    assert stream.last_account.fates == {"delivered": 1}
 
 
 def _noting(done: list[str], name: str, work: Callable[..., Any]) -> Callable[..., Any]:

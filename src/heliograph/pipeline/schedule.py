@@ -88,8 +88,8 @@ class Stream:
         now = time.monotonic()
         longest = min(self._jobs, key=lambda job: job.due_at)
         if now >= longest.due_at:
+            longest.due_at = now + longest.interval  # also if it fails: then others have their turn
             longest.run()
-            longest.due_at = now + longest.interval
         self._watch_account(beside, now)
         if taken is None:
             self._stop.wait(schedule.poll)
@@ -113,8 +113,9 @@ class Stream:
             if now >= self._account_at:
                 self._account = beside.submit(self._timed)
         elif self._account.done():
-            account, seconds, began = self._account.result()
-            self._account = None
+            ended, self._account = self._account, None
+            self._account_at = now + self._schedule.account
+            account, seconds, began = ended.result()
             rest = rest_after(seconds, is_first=self.last_account is None)
             self._account_at = now + max(self._schedule.account, rest)
             self.last_account = account
@@ -122,7 +123,7 @@ class Stream:
 
     def _timed(self) -> tuple[Account, float, float]:
         began, started = time.time(), time.monotonic()
-        return self._pipeline.account(), time.monotonic() - started, began
+        return self._pipeline.frozen().account(), time.monotonic() - started, began
 
 
 def rest_after(seconds: float, *, is_first: bool) -> float:
