@@ -323,7 +323,7 @@ class Outbox:
         self, batch: list[_Done], again: set[Key]
     ) -> "asyncio.Future[tuple[list[Token], list[Owed]]]":
         """Settle, and look up what was offered anew meanwhile."""
-        now = int(time.time() * 1000)
+        now = round(time.time() * 1000)
 
         def write(tx: Transaction) -> tuple[list[Token], list[Owed]]:
             changed = debts.settle(tx, [done.settlement for done in batch])

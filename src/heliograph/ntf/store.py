@@ -287,5 +287,5 @@ class Store:
         return first
 
     def _times(self) -> tuple[int, int]:
-        now = int(time.time() * 1000)
+        now = round(time.time() * 1000)
         return now, now + self._debt_ttl
