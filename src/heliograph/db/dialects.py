@@ -1,7 +1,8 @@
 """SQLite and PostgreSQL behind one small interface, used from one thread at a time.
 
-SQL is written once, with `?` for parameters; in definitions `{blob}` is the type of bytes, and
-`{serial}` that of a number which is a primary key.
+SQL is written once, with `?` for parameters; in definitions `{blob}` is the type of bytes,
+`{serial}` that of a number which is a primary key, and `{updated}` stands after a table whose rows
+are updated in columns that no index has.
 """
 
 import fcntl
@@ -87,7 +88,7 @@ def open_dialect(url: str, *, read_only: bool = False) -> Dialect:
 OWNED = "another router uses this database: stop it, or give each a database of its own"
 
 # Only a key of exactly this type is SQLite's own row number, which needs no index beside the table.
-_SQLITE_WORDS = {"{blob}": "BLOB", "{serial}": "INTEGER"}
+_SQLITE_WORDS = {"{blob}": "BLOB", "{serial}": "INTEGER", "{updated}": ""}
 
 
 # As it is: without this, sqlite3 looks in vain for a way to adapt every bytes it is given.

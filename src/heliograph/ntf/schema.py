@@ -37,7 +37,7 @@ MIGRATIONS = (
             error {blob} NOT NULL,
             associated INTEGER NOT NULL,
             UNIQUE (server_id, notifier_id)
-        );
+        ){updated};
         CREATE INDEX subscriptions_by_token ON subscriptions (token_id);
         CREATE INDEX subscriptions_by_server ON subscriptions (server_id, subscription_id);
         CREATE TABLE last_notifications (
