@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from heliograph.db.postgres import PostgresDialect
 from heliograph.db.errors import DatabaseLost
+from heliograph.db.postgres import PostgresDialect
 from heliograph.wire import smp
 from heliograph.wire.errors import STORE
 from tests.db.postgres import shared_postgres
