@@ -27,6 +27,7 @@ from heliograph.crypto.certificates import (
 )
 from heliograph.transport import loop, tls
 from heliograph.transport.loop import Net
+from tests.transport.support import until
 
 NOW = time.time()
 SERVER = issue_leaf(create_authority("SMP server CA", NOW), "127.0.0.1", NOW)
@@ -409,8 +410,7 @@ def test_failed_handshakes_leave_nothing_to_the_garbage_collector(run: Run, sent
                 with socket.create_connection(("127.0.0.1", port)) as sock:
                     sock.sendall(sent)
                     await asyncio.sleep(0.02)
-            while len(made) < 3 or any(protocol() for protocol in made):  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            await until(lambda: len(made) == 3 and not any(protocol() for protocol in made))
         finally:
             gc.enable()
             server.close()

@@ -772,13 +772,16 @@ def test_no_connection_is_admitted_while_closing(run: Run) -> None:
     run(main())
 
 
-def test_memory_of_closed_connections_is_given_back(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    released = []
+@pytest.fixture
+def released(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Grows when memory is given back: after two that are gone."""
+    released: list[bool] = []
     monkeypatch.setattr(module, "RELEASE_AFTER", 2)
     monkeypatch.setattr(loop, "release_memory", lambda: released.append(True))
+    return released
 
+
+def test_memory_of_closed_connections_is_given_back(run: Run, released: list[bool]) -> None:
     async def main() -> None:
         async with serving(NTF, limits=FAST) as server:
             for _ in range(2):
@@ -791,13 +794,7 @@ def test_memory_of_closed_connections_is_given_back(
     assert len(released) == 1
 
 
-def test_memory_of_failed_handshakes_is_given_back(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    released = []
-    monkeypatch.setattr(module, "RELEASE_AFTER", 2)
-    monkeypatch.setattr(loop, "release_memory", lambda: released.append(True))
-
+def test_memory_of_failed_handshakes_is_given_back(run: Run, released: list[bool]) -> None:
     async def main() -> None:
         async with serving(NTF, limits=FAST) as server:
             for _ in range(2):
