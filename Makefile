@@ -17,10 +17,13 @@ JOBS ?= auto
 PURE := src/heliograph/wire/*,src/heliograph/crypto/*
 PURE_TESTS := tests/wire tests/crypto tests/vectors
 
-.PHONY: help install test lint format types demo bench fuzz faults lock clean docs
+# Tests whose result depends on who runs them: files and their modes, processes, PostgreSQL.
+USER_TESTS := tests/runtime tests/db tests/cli tests/ntf/test_router.py tests/faults/test_ntf_faults.py
+
+.PHONY: help install test stacks privileged lint format types demo bench fuzz attack faults lock clean docs
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Create .venv with the heliograph command from the lock file
 
@@ -31,7 +34,8 @@ $(STAMP): pyproject.toml requirements/dev.lock src/heliograph/__init__.py
 	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 		|| $(PYTHON) -m venv --clear $(VENV)
 	@echo "Installing into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \
+		-r requirements/dev.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -39,6 +43,12 @@ test: install ## Run all tests, and require full branch coverage of wire and cry
 	$(BIN)/pytest -n $(JOBS) $(PURE_TESTS) --cov=heliograph.wire --cov=heliograph.crypto --cov-report=
 	$(BIN)/coverage report --include='$(PURE)' --fail-under=100
 	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(PURE_TESTS:%=--ignore=%)
+
+stacks: install ## Run the routers as processes on asyncio's own event loop, without uvloop
+	HELIOGRAPH_NET=asyncio $(BIN)/pytest -n $(JOBS) tests/cli/test_smp.py tests/cli/ntf tests/e2e/test_previews.py
+
+privileged: install ## Run the tests whose result depends on the user; CI runs them as root, too
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(USER_TESTS)
 
 lint: install ## Check style, formatting and the layers
 	$(BIN)/ruff check
@@ -59,11 +69,19 @@ bench: install ## Run the benchmarks and print ratios
 	$(BIN)/python -m bench
 
 docs: install ## Build the documentation as a static site in build/site
-	$(BIN)/python docs/pictures.py --check && $(BIN)/mkdocs build --strict --quiet
+	$(BIN)/python docs/pictures.py --check && NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "build/site/index.html"
 
-fuzz: install ## Feed every parser at least a million inputs
+fuzz: install ## Search with fresh seeds: every property, then a million inputs for every parser
+	HYPOTHESIS_PROFILE=fuzz $(BIN)/pytest -n $(JOBS) -m hypothesis --timeout 7200
 	$(BIN)/python -m bench.fuzz --each 1000000
+
+# A network of its own where the kernel allows one: nothing of an attack leaves this machine.
+ALONE = $$(unshare -rn true 2>/dev/null && echo unshare -rn)
+
+attack: install ## Attack the routers beside honest neighbours, at full size (the tests do a little)
+	HELIOGRAPH_ATTACK=large $(ALONE) sh -c 'ip link set lo up 2>/dev/null; exec "$$@"' - \
+		$(BIN)/pytest tests/attacks -s --timeout 1800
 
 faults: install ## Kill processes under load, hundreds of rounds (the tests do a few)
 	HELIOGRAPH_KILL_ROUNDS=200 HELIOGRAPH_FAULT_ROUNDS=300 HELIOGRAPH_PIPELINE_KILL_ROUNDS=50 \
@@ -71,12 +89,18 @@ faults: install ## Kill processes under load, hundreds of rounds (the tests do a
 		tests/pipeline/test_cluster.py -s --timeout 7200
 
 # Pins are kept where they still fit; `make lock LOCK_ARGS=--upgrade` moves them all.
-COMPILE = $(BIN)/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
+COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-emit-find-links --custom-compile-command 'make lock' $(LOCK_ARGS)
 
 lock: install ## Regenerate the lock files from pyproject.toml
-	$(COMPILE) --output-file requirements/runtime.lock
-	$(COMPILE) --group dev --all-extras --constraint requirements/runtime.lock --output-file requirements/dev.lock
+	$(COMPILE) --group build --output-file requirements/build.lock
+	$(COMPILE) pyproject.toml --extra journal --extra postgresql \
+		--output-file requirements/runtime.lock
+	$(COMPILE) pyproject.toml --extra pipeline --constraint requirements/runtime.lock \
+		--output-file requirements/pipeline.lock
+	$(COMPILE) pyproject.toml --group dev --all-extras --constraint requirements/build.lock \
+		--constraint requirements/runtime.lock --constraint requirements/pipeline.lock \
+		--output-file requirements/dev.lock
 
 clean: ## Remove .venv, caches and build output
 	rm -rf $(VENV) build dist .coverage .coverage.* htmlcov

@@ -16,17 +16,17 @@ from pathlib import Path
 from bench.harness import QUESTIONS, ServerProcess, server_process
 from bench.ping import _ALIVE, _identity
 from bench.smp import serve as serve_smp
-from heliograph.agent import ntf_store
 from heliograph.agent.agent import Agent
-from heliograph.agent.ntf_records import NotificationsMode, SubAction
+from heliograph.agent.notifications import store as ntf_store
+from heliograph.agent.notifications.records import SubAction
 from heliograph.crypto.boxes import box_padded, random_nonce
 from heliograph.ntf.router import NtfRouter
 from heliograph.push.null import NullProvider
 from heliograph.transport.protocols import NTF
 from heliograph.transport.server import Listener
 from heliograph.wire.addresses import Scheme, ServerAddress, decode_host
-from heliograph.wire.push import PUSH_SIZE
-from heliograph.wire.tokens import APNSDeviceToken, PushProvider, TokenStatus
+from heliograph.wire.ntf.push import PUSH_SIZE
+from heliograph.wire.ntf.tokens import APNSDeviceToken, NotificationsMode, PushProvider, TokenStatus
 
 CONNECTIONS = int(os.environ.get("BENCH_CONNECTIONS", "1000"))
 ROUTERS = 3
@@ -86,7 +86,7 @@ async def _subscribe(directory: Path) -> Times:
         ]
         ntf_db = directory / "ntf.db"
         ntf = await stack.enter_async_context(server_process(serve_ntf, f"sqlite:///{ntf_db}"))
-        agent = await stack.enter_async_context(await Agent.open(directory / "agent"))
+        agent = await stack.enter_async_context(Agent.open(directory / "agent"))
         addresses = [_address(Scheme.SMP, router) for router in routers]
         created = [agent.create_connection(addresses[n % ROUTERS]) for n in range(CONNECTIONS)]
         await asyncio.gather(*created)

@@ -6,13 +6,13 @@ from typing import Any
 
 from heliograph.crypto.authorization import authorize, verify_authorization
 from heliograph.crypto.keys import generate_key_pair
-from heliograph.transport.protocols import NTF, SMP, Protocol
+from heliograph.transport.protocols import NTF, SMP, AnyProtocol
 from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import SMPQueueNtf, decode_address
-from heliograph.wire.fields import MsgFlags
 from heliograph.wire.keys import Algorithm
+from heliograph.wire.ntf.tokens import APNSDeviceToken, PushProvider
 from heliograph.wire.requests import Request, decode_requests, encode_reply
-from heliograph.wire.tokens import APNSDeviceToken, PushProvider
+from heliograph.wire.smp.fields import MsgFlags
 from heliograph.wire.transmissions import authorized_bytes, encode_transmission, pack
 
 ROUNDS = 3000
@@ -28,7 +28,7 @@ async def run() -> None:
         token = APNSDeviceToken(PushProvider.APNS_PROD, b"00ff" * 16)
         dh_key = session_keys.public
         queue = SMPQueueNtf(_SERVER, _ID)
-        cases: list[tuple[Protocol, int, Any, bytes, Any]] = [
+        cases: list[tuple[AnyProtocol, int, Any, bytes, Any]] = [
             (NTF, 3, ntf.TNEW(token, keys.public, dh_key), b"", ntf.IDTKN(_ID, dh_key)),
             (NTF, 3, ntf.TCHK(), _ID, ntf.OK()),
             (NTF, 3, ntf.SNEW(_ID, queue, keys.private), b"", ntf.IDSUB(_ID)),
@@ -40,7 +40,7 @@ async def run() -> None:
 
 
 def _case(
-    protocol: Protocol,
+    protocol: AnyProtocol,
     version: int,
     command: Any,
     entity_id: bytes,

@@ -13,16 +13,14 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from bench import ntf as bench_ntf
-from bench import smp as bench_smp
+from bench import ntf as bench_ntf, smp as bench_smp
 from bench.harness import server_process
-from heliograph.device.body import Text
-from heliograph.device.states import NotificationsMode
-from heliograph.sim.phone import Phone
-from heliograph.sim.phone_push import Delivered
+from heliograph.device.chats.body import Text
+from heliograph.phone.phone import Phone
+from heliograph.phone.push import DeliveredPush
 from heliograph.wire.addresses import Scheme
-from heliograph.wire.push import MessagePush, decode_push
-from heliograph.wire.tokens import APNSDeviceToken, DeviceToken, PushProvider
+from heliograph.wire.ntf.push import MessagePush, decode_push
+from heliograph.wire.ntf.tokens import APNSDeviceToken, DeviceToken, NotificationsMode, PushProvider
 
 PUSHES = 40
 LIMIT = 100.0
@@ -38,12 +36,12 @@ class RecordSource:
         self._token = token
         self._taken = 0
 
-    async def pushes(self) -> AsyncIterator[Delivered]:
+    async def pushes(self) -> AsyncIterator[DeliveredPush]:
         while True:
             mine = [e for e in bench_ntf._pushes(self._record) if e["token"] == self._token]
             for entry in mine[self._taken :]:
                 self._taken += 1
-                yield Delivered("", decode_push(entry["body"].encode()))
+                yield DeliveredPush("", decode_push(entry["body"].encode()))
             await asyncio.sleep(0.01)
 
     async def message(self) -> MessagePush:
@@ -51,6 +49,8 @@ class RecordSource:
             if isinstance(delivered.push, MessagePush):
                 return delivered.push
         raise EOFError
+
+    async def handled(self, push_id: str) -> None: ...
 
     async def close(self) -> None:
         """It is only read."""
@@ -74,9 +74,9 @@ async def run() -> None:
         record = path / "apns.jsonl"
         for number, passphrase in enumerate((None, "correct horse battery staple")):
             alice = await Phone.create(
-                path / f"alice{number}", "alice", routers, notifier, passphrase=passphrase
+                path / f"alice{number}", "alice", routers, [notifier], passphrase=passphrase
             )
-            bob = await Phone.create(path / f"bob{number}", "bob", routers, notifier)
+            bob = await Phone.create(path / f"bob{number}", "bob", routers, [notifier])
             source = RecordSource(record, await alice.token())
             await _connect(alice, bob, source)
             keys = ", keys encrypted" if passphrase else ""

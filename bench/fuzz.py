@@ -35,20 +35,19 @@ from heliograph.wire import (
     addresses,
     errors,
     explain,
-    fields,
     handshakes,
-    messages,
+    keys as wire_keys,
     ntf,
     primitives,
-    push,
     smp,
-    tokens,
+    table,
     transmissions,
 )
-from heliograph.wire import keys as wire_keys
 from heliograph.wire.errors import WireError
+from heliograph.wire.ntf import push, tokens
 from heliograph.wire.primitives import Codec, Reader
 from heliograph.wire.requests import Failure, Reply, Request, decode_replies, decode_requests
+from heliograph.wire.smp import confirmations, fields, forwarding, messages
 from heliograph.wire.table import Table
 from heliograph.wire.transmissions import RawTransmission, Session
 from heliograph.wire.versions import NTF_VERSIONS, SMP_VERSIONS, version_range
@@ -227,7 +226,9 @@ def text_target(
     )
 
 
-def table_target(name: str, table: Table, sessions: list[Session], samples: list[bytes]) -> Target:
+def table_target(
+    name: str, table: Table[Any], sessions: list[Session], samples: list[bytes]
+) -> Target:
     """Decodes in one version of all, and encodes in every one."""
 
     def decode(data: bytes) -> Any:
@@ -259,13 +260,15 @@ def codec_targets() -> Iterator[Target]:
     yield codec_target("primitives.list_of", primitives.list_of(large), [b"\x01\x00\x03abc"])
     yield codec_target("primitives.raw", primitives.raw(24), [bytes(24)])
     yield codec_target("primitives.literal", primitives.literal(b"T"), [b"T"])
+    chain = b"\x02\x00\x04leaf\x00\x02ca\x00\x06signed"
+    yield codec_target("handshakes.cert_chain_key", handshakes.cert_chain_key, [chain])
     yield codec_target("versions.version_range", version_range, [b"\x00\x01\x00\x03"])
     public = hexes("public_smp", "keypair")
     yield codec_target("keys.auth_public_key", wire_keys.auth_public_key, public)
     yield codec_target("keys.x25519_public_key", wire_keys.x25519_public_key, public)
     private = hexes("smp", "private_auth_key_smp")
     yield codec_target("keys.auth_private_key", wire_keys.auth_private_key, private)
-    yield codec_target("fields.error_type", fields.error_type, ERRORS)
+    yield codec_target("table.error_type", table.error_type, ERRORS)
     yield codec_target("fields.msg_flags", fields.msg_flags, [b"T ", b"Fx body"])
     yield codec_target("fields.subscription_mode", fields.subscription_mode, [b"S", b"C"])
     yield codec_target("fields.queue_mode", fields.queue_mode, [b"M", b"C"])
@@ -345,12 +348,12 @@ def bytes_targets() -> Iterator[Target]:
         push.decode_nmsg_meta,
         push.encode_nmsg_meta,
     )
-    yield pair(PUSHES, push.decode_push, push.encode_apns)
-    yield pair(
-        [b"V" + bytes(40), b"M" + bytes(40), b"C"],
-        push.decode_push_binary,
-        push.encode_push_binary,
+    yield Target(
+        "confirmations.decode_confirmation",
+        [confirmations.encode_confirmation(count) for count in (0, 1, confirmations.MAX_COUNT)],
+        confirmations.decode_confirmation,
     )
+    yield pair(PUSHES, push.decode_push, push.encode_apns)
     yield Target(
         "push.decode_pn_messages",
         texts("encoded", "pn_messages"),
@@ -377,6 +380,11 @@ def handshake_targets() -> Iterator[Target]:
 
 
 def protocol_targets() -> Iterator[Target]:
+    forwarded = [b"\x04corr\x00\x11\x2c" + X + b"box"]
+    yield pair(forwarded, forwarding.decode_forwarded, forwarding.encode_forwarded)
+    yield pair(
+        forwarded, forwarding.decode_forwarded_response, forwarding.encode_forwarded_response
+    )
     ntf_commands = hexes("command", "ntf_cmd")
     ntf_responses = [*hexes("command", "ntf_resp"), *(b"ERR " + error for error in ERRORS)]
     ntf_commands += [b"TRPL " + WEB_PUSH]
@@ -429,14 +437,14 @@ def check_batch(decoded: tuple[Session, list[bytes], bytes]) -> None:
         expect(transmissions.pack(session, items) == [data], "another batch than was unpacked")
 
 
-def requests(data: bytes) -> list[Request | Failure]:
+def requests(data: bytes) -> list[Request[Any] | Failure]:
     table, sessions = pick(
         ((ntf.NTF_COMMANDS, NTF_SESSIONS), (smp.SMP_COMMANDS, SMP_SESSIONS)), data
     )
     return _some_read(decode_requests(pick(sessions, data), table, data))
 
 
-def replies(data: bytes) -> list[Reply | Failure]:
+def replies(data: bytes) -> list[Reply[Any] | Failure]:
     table, sessions = pick(
         ((ntf.NTF_RESPONSES, NTF_SESSIONS), (smp.SMP_RESPONSES, SMP_SESSIONS)), data
     )

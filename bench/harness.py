@@ -121,6 +121,15 @@ def _tree_cpu(pid: int) -> float:
     return total
 
 
+SAMPLES: dict[str, list[float]] = {}
+"""Figures of all runs in this process, by name."""
+
+
+def record(name: str, value: float) -> None:
+    """Keep a figure for `bench.readme`."""
+    SAMPLES.setdefault(name, []).append(value)
+
+
 async def measure(server: ServerProcess, count: int, work: Callable[[], Awaitable[None]]) -> Rate:
     before = _cpu(server)
     started = time.perf_counter()

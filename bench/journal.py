@@ -10,12 +10,22 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from heliograph.journal.arrow import one_by_one
-from heliograph.journal.events import Hasher, Journal, Many
+from heliograph.journal.events import (
+    EventColumns,
+    JournalEvent,
+    NmsgReceivedColumns,
+    NmsgStoredColumns,
+    PushAcceptedColumns,
+    PushAttempted,
+    PushPendingColumns,
+    RouterStarted,
+)
+from heliograph.journal.hashing import Hasher
 from heliograph.journal.identity import JournalIdentity
-from heliograph.journal.writer import JournalWriter
+from heliograph.journal.journal import Journal
+from heliograph.journal.storage.arrow import RecordedColumns, one_by_one
+from heliograph.journal.storage.writer import JournalWriter
 
 NOTIFICATIONS = 20_000
 EVENTS = 5
@@ -36,10 +46,9 @@ async def run() -> None:
         nonces = [os.urandom(24) for _ in range(NOTIFICATIONS)]
 
         def burst(journal: Journal, start: int, nonces: list[bytes] = nonces) -> None:
-            """As a notification router does: received, stored, owed, tried, accepted."""
+            """Record what a notification router does: receive, store, attempt, accept."""
             numbers = range(start, start + BURST)
-            own = {"own_server": True, "smp_host": "smp1.example.com"}
-            fated = [
+            rows = [
                 (
                     nonces[number],
                     1e9,
@@ -50,37 +59,51 @@ async def run() -> None:
                 )
                 for number in numbers
             ]
-            notification, at, seq, token, subscription, provider = zip(*fated, strict=True)
-            journal.many("nmsg_received", BURST, notification=notification, at=at, **own)
-            journal.many(
-                "nmsg_stored",
-                BURST,
-                notification=notification,
-                token=token,
-                subscription=subscription,
-                provider=provider,
-                ntf_seq=seq,
-                **own,
-            )
-            push = {
-                "token": token,
-                "provider": provider,
-                "mode": ["message" for _ in numbers],
-                "push": token,
-                "attempt": [1 for _ in numbers],
-            }
-            journal.many("push_owed", BURST, **push, through=seq)
-            for token_id in token:
-                journal(
-                    "push_attempted",
-                    token=token_id,
-                    provider="apns_prod",
-                    mode="message",
-                    push=token_id,
-                    attempt=1,
+            notification, at, seq, token, subscription, provider = zip(*rows, strict=True)
+            journal.record_columns(
+                NmsgReceivedColumns(
+                    notification=notification, at=at, own_server=True, smp_host="smp1.example.com"
                 )
-            carried = [[nonce] for nonce in notification]
-            journal.many("push_accepted", BURST, **push, through=seq, notifications=carried)
+            )
+            journal.record_columns(
+                NmsgStoredColumns(
+                    notification=notification,
+                    token=token,
+                    subscription=subscription,
+                    provider=provider,
+                    ntf_seq=seq,
+                    own_server=True,
+                    smp_host="smp1.example.com",
+                )
+            )
+            mode = ["message" for _ in numbers]
+            attempt = [1 for _ in numbers]
+            journal.record_columns(
+                PushPendingColumns(
+                    token=token,
+                    provider=provider,
+                    mode=mode,
+                    push=token,
+                    attempt=attempt,
+                    through=seq,
+                )
+            )
+            for token_id in token:
+                journal.record(_attempt(token_id))
+            nothing = [None for _ in numbers]
+            journal.record_columns(
+                PushAcceptedColumns(
+                    token=token,
+                    provider=provider,
+                    mode=mode,
+                    push=token,
+                    attempt=attempt,
+                    through=seq,
+                    notifications=[[nonce] for nonce in notification],
+                    reason=nothing,
+                    code=nothing,
+                )
+            )
 
         journal.append(_journal(burst))
         lines.append(_lines(burst))
@@ -94,11 +117,15 @@ async def run() -> None:
     print(f"  at {QUIET_RATE} events/s, of a core      {share * 100:6.2f} %")
 
 
+def _attempt(token: bytes) -> PushAttempted:
+    return PushAttempted(token=token, provider="apns_prod", mode="message", push=token, attempt=1)
+
+
 def _journal(burst: Callable[[Journal, int], None]) -> tuple[float, float, int]:
     """CPU of the thread that notes and of the process, with the making of the events; size."""
     with tempfile.TemporaryDirectory() as place:
         writer = JournalWriter(Path(place), JournalIdentity("0" * 16, KEY), "ntf")
-        writer("router_started")
+        writer.record(RouterStarted())
         while not writer.written:
             time.sleep(0.01)  # what is done only once is not what an event costs
         began = time.process_time()
@@ -121,19 +148,12 @@ def _quiet(tokens: list[bytes]) -> float:
     """CPU of the process in a second of few events, one by one."""
     with tempfile.TemporaryDirectory() as place:
         writer = JournalWriter(Path(place), JournalIdentity("0" * 16, KEY), "ntf")
-        writer("router_started")
+        writer.record(RouterStarted())
         while not writer.written:
             time.sleep(0.01)
         began, started = time.process_time(), time.monotonic()
         for number in range(round(QUIET_RATE * QUIET_SECONDS)):
-            writer(
-                "push_attempted",
-                token=tokens[number],
-                provider="apns_prod",
-                mode="message",
-                push=tokens[number],
-                attempt=1,
-            )
+            writer.record(_attempt(tokens[number]))
             time.sleep(max(0.0, started + (number + 1) / QUIET_RATE - time.monotonic()))
         taken = time.process_time() - began
         writer.close()
@@ -146,19 +166,20 @@ class _Lines(Journal):
         self._file = path.open("w")
         self._hasher = Hasher(KEY)
 
-    def __call__(self, kind: str, /, at: float | None = None, **columns: object) -> None:
+    def record(self, event: JournalEvent, at: float | None = None) -> None:
+        columns = {name: getattr(event, name) for name in event.names}
         for name, value in columns.items():
             hashes = self._hasher.of(name)
             if isinstance(value, bytes) and hashes is not None:
                 columns[name] = hashes[value]
             elif isinstance(value, list) and hashes is not None:
                 columns[name] = [hashes[item] for item in value]
-        event = {"kind": kind, "at": at or time.time(), "mono": time.monotonic_ns(), **columns}
-        self._file.write(json.dumps(event, separators=(",", ":")) + "\n")
+        line = {"kind": event.kind, "at": at or time.time(), "mono": time.monotonic_ns(), **columns}
+        self._file.write(json.dumps(line, separators=(",", ":")) + "\n")
 
-    def many(self, kind: str, count: int, /, **columns: Any) -> None:
-        for _, at, _, found in one_by_one([Many(kind, time.time(), 0, count, columns)]):
-            self(kind, at, **found)
+    def record_columns(self, columns: EventColumns) -> None:
+        for event, at, _ in one_by_one([RecordedColumns(columns, time.time(), 0, columns.size)]):
+            self.record(event, at)
 
     def close(self) -> None:
         self._file.close()

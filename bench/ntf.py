@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import smp as bench_smp
-from bench.harness import DATABASES, QUESTIONS, Rate, ServerProcess, measure, server_process
+from bench.harness import DATABASES, QUESTIONS, Rate, ServerProcess, measure, record, server_process
 from bench.ping import _ALIVE, _identity
 from heliograph.crypto.boxes import open_box_padded
 from heliograph.crypto.keys import dh, generate_key_pair
@@ -27,18 +27,18 @@ from heliograph.push.apns import ApnsConfig, ApnsProvider
 from heliograph.push.http import HttpSettings
 from heliograph.push.null import NullProvider
 from heliograph.push.provider import Provider
-from heliograph.runtime.sections import Journal as Section
-from heliograph.sim.apns import ApnsService, provider_key
-from heliograph.sim.simulator import Simulator
+from heliograph.runtime.config.sections import JournalOptions
+from heliograph.sim.providers.apns import ApnsService, provider_key
+from heliograph.sim.providers.simulator import Simulator
 from heliograph.transport.client import Client, ClientRequest
 from heliograph.transport.protocols import NTF
 from heliograph.transport.server import Limits, Listener
 from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import Scheme, ServerAddress, SMPQueueNtf, decode_host
-from heliograph.wire.fields import MsgFlags
 from heliograph.wire.keys import Algorithm
-from heliograph.wire.push import VerificationPush, decode_push
-from heliograph.wire.tokens import APNSDeviceToken, PushProvider
+from heliograph.wire.ntf.push import VerificationPush, decode_push
+from heliograph.wire.ntf.tokens import APNSDeviceToken, PushProvider
+from heliograph.wire.smp.fields import MsgFlags
 
 CONNECTIONS = 40
 COMMANDS = 8_000
@@ -76,7 +76,7 @@ async def serve_ntf(url: str, apns: str, directory: str) -> tuple[int, bytes]:
     }
     journal = None
     if JOURNAL:
-        journal = open_journal(Section(path="journal"), path, Part.NTF)
+        journal = open_journal(JournalOptions(path="journal"), path, Part.NTF)
     router = await NtfRouter.start(url, providers, NtfSettings(), journal)
     identity = _identity()
     listener = Listener(NTF, identity, router, limits=Limits(check_interval=0.2))
@@ -126,6 +126,8 @@ def _null() -> APNSDeviceToken:
 
 
 def _show(name: str, rate: Rate) -> None:
+    record(name, rate.cpu)
+    record(f"{name}, per second", rate.per_second)
     print(f"  {name:34} {rate.cpu:8.1f} us  {rate.per_second:8.0f}/s")
 
 
@@ -200,7 +202,8 @@ async def _verified(client: Client, record: Path, count: int) -> list[Phone]:
 def _pushes(record: Path) -> list[dict[str, Any]]:
     if not record.exists():
         return []
-    return [json.loads(line) for line in record.read_text().splitlines()]
+    entries = map(json.loads, record.read_text().splitlines())
+    return [entry for entry in entries if entry["accepted"]]
 
 
 async def _subscribe(
@@ -236,7 +239,7 @@ async def _until(server: ServerProcess, question: str, value: int) -> None:
 
 async def _nothing_owed(url: str) -> None:
     store = open_dialect(url, read_only=True)
-    while store.query("SELECT COUNT(*) FROM debts", ())[0][0]:
+    while store.query("SELECT COUNT(*) FROM pending_pushes", ())[0][0]:
         await asyncio.sleep(0.02)
     store.close()
 
@@ -278,6 +281,8 @@ async def _latency(
     await asyncio.sleep(1)
     samples = sorted(server.ask("latencies"))
     p50, p99 = samples[len(samples) // 2], samples[int(len(samples) * 0.99)]
+    record(f"latency at {rate}/s, p50", p50 * 1000)
+    record(f"latency at {rate}/s, p99", p99 * 1000)
     print(
         f"  latency at {rate}/s, p50 / p99          {p50 * 1000:.1f} / {p99 * 1000:.1f} ms"
         f"  ({len(samples)} pushes)"
@@ -356,6 +361,7 @@ async def _all(url: str, path: Path) -> None:
             total = len(queues) + len(more)
             start = server.usage().cpu
             resumed = await measure(server, total, lambda: _until(server, "subscribed", total))
+            record("resubscription", resumed.wall * total / 1e6)
             print(
                 f"  resubscription of {total:6}           {resumed.cpu:8.1f} us"
                 f"  in {resumed.wall * total / 1e6:.1f} s"

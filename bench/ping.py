@@ -11,7 +11,7 @@ from heliograph.sim.pong import PongRouter
 from heliograph.transport import loop
 from heliograph.transport.client import Client, ClientConfig
 from heliograph.transport.handshake import ServerIdentity
-from heliograph.transport.protocols import NTF, SMP
+from heliograph.transport.protocols import NTF, SMP, AnyProtocol
 from heliograph.transport.server import Listener
 from heliograph.transport.tls import client_context, server_context
 from heliograph.wire.addresses import Scheme, ServerAddress, decode_host
@@ -27,7 +27,7 @@ def _identity() -> ServerIdentity:
 
 
 async def serve_pong(scheme: str) -> tuple[str, int, bytes]:
-    protocol = NTF if scheme == "ntf" else SMP
+    protocol: AnyProtocol = NTF if scheme == "ntf" else SMP
     identity = _identity()
     listener = Listener(protocol, identity, PongRouter())
     _ALIVE.append(listener)

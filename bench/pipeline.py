@@ -3,10 +3,10 @@
     python -m bench.pipeline [EVENTS...]
 
 Events are of a fleet that `heliograph.sim.fleet` makes. "core" is the ledger's aggregation, from
-events to a row with a fate for each notification; DuckDB makes the same rows from the same files in
-the same run: counts of fates and sums of all times and latencies must be equal. Ratios are of CPU,
-which other work on the machine disturbs least. The JVM's start is not counted, and Java has
-compiled what it runs; the first run is printed too.
+events to a row with an outcome for each notification; DuckDB makes the same rows from the same
+files in the same run: counts of outcomes and sums of all times and latencies must be equal. Ratios
+are of CPU, which other work on the machine disturbs least. The JVM's start is not counted, and
+Java has compiled what it runs; the first run is printed too.
 """
 
 import asyncio
@@ -27,13 +27,14 @@ import duckdb
 from pyspark.sql import functions as f
 
 from bench.harness import _tree_cpu
-from heliograph.pipeline import fates, ledger
-from heliograph.pipeline.columns import EVENTS
-from heliograph.pipeline.routers import router_facts
-from heliograph.pipeline.runner import Account, Pipeline, RunSettings, Taken
+from heliograph.pipeline.account import Account
+from heliograph.pipeline.jobs import ledger, outcomes
+from heliograph.pipeline.jobs.routers import router_facts
+from heliograph.pipeline.runner import BatchResult, Pipeline, RunSettings
 from heliograph.pipeline.schedule import Schedule, Stream
-from heliograph.pipeline.session import open_session
-from heliograph.pipeline.tables import open_tables
+from heliograph.pipeline.spark.columns import EVENTS
+from heliograph.pipeline.spark.session import open_session
+from heliograph.pipeline.tables.tables import open_tables
 from heliograph.sim.fleet import Fleet, FleetSettings
 
 SIZES = (1_000_000, 5_000_000, 20_000_000)
@@ -45,19 +46,20 @@ ENOUGH = 10_000_000
 WARM_RUNS = 10
 PLAN_RUNS = 40
 """Of a few events: most of what Java has to compile is Spark's planner."""
-SUMMED = (*fates.MILESTONES, *fates.LATENCIES, "first_at")
+SUMMED = (*outcomes.MILESTONES, *outcomes.LATENCIES, "first_at")
 STREAM_SECONDS = 40.0
 SEAL = 0.5
 
 CORE = """
 WITH events AS (SELECT *, epoch_us("at") AS us FROM read_parquet($files)),
 slim AS (
-  SELECT unnest(CASE WHEN kind IN ('push_accepted', 'push_owed') THEN notifications
+  SELECT unnest(CASE WHEN kind IN ('push_accepted', 'push_pending') THEN notifications
                      ELSE [notification] END) AS n, *
   FROM events WHERE kind IN ('notification_stored', 'notification_delivered',
     'notification_removed', 'notification_expired', 'nmsg_received', 'nmsg_stored', 'nmsg_unknown',
     'nmsg_dropped', 'nmsg_repeated', 'agent_decrypted', 'device_shown')
-    OR (kind IN ('push_accepted', 'push_owed') AND mode = 'message' AND notifications IS NOT NULL)),
+    OR (kind IN ('push_accepted', 'push_pending') AND mode = 'message'
+      AND notifications IS NOT NULL)),
 marks AS (
   SELECT n,
     min(us) FILTER (kind = 'notification_stored') AS smp_stored_at,
@@ -67,17 +69,19 @@ marks AS (
     min(us) FILTER (kind = 'nmsg_stored') AS stored_at,
     min(us) FILTER (kind = 'nmsg_repeated') AS repeated_at,
     min(us) FILTER (kind IN ('nmsg_unknown', 'nmsg_dropped')) AS undeliverable_at,
+    min(us) FILTER (kind = 'push_pending') AS pending_at,
     min(us) FILTER (kind = 'push_accepted') AS accepted_at,
     min(us) FILTER (kind = 'agent_decrypted') AS decrypted_at,
     min(us) FILTER (kind = 'device_shown') AS shown_at,
     max(boot) FILTER (kind = 'notification_stored') AS smp_boot,
     max(router) FILTER (kind = 'notification_stored') AS smp_router,
+    max(router) FILTER (kind = 'nmsg_received') AS received_router,
     max(smp_host) FILTER (kind = 'nmsg_stored') AS server,
     max(ntf_seq) AS ntf_seq,
     max_by(token, ntf_seq) FILTER (kind = 'nmsg_stored') AS token,
     max_by(subscription, ntf_seq) FILTER (kind = 'nmsg_stored') AS subscription,
-    max(through) FILTER (kind = 'push_owed') AS owed_through,
-    max(token) FILTER (kind = 'push_owed') AS owed_token
+    max(through) FILTER (kind = 'push_pending') AS pending_through,
+    max(token) FILTER (kind = 'push_pending') AS pending_token
   FROM slim GROUP BY n),
 settled AS (
   SELECT CASE WHEN kind = 'subscription_deleted' THEN subscription ELSE token END AS owner,
@@ -86,32 +90,33 @@ settled AS (
     max(through) FILTER (kind = 'push_expired') AS expired_through,
     max(through) FILTER (kind = 'token_invalid') AS invalid_through,
     max(through) FILTER (kind IN ('token_deleted', 'subscription_deleted')) AS deleted_through
-  FROM events WHERE (kind IN ('push_accepted', 'push_expired', 'push_owed') AND mode = 'message')
+  FROM events WHERE (kind IN ('push_accepted', 'push_expired', 'push_pending') AND mode = 'message')
     OR kind IN ('token_invalid', 'token_deleted', 'subscription_deleted') GROUP BY ALL)
 SELECT n,
   CASE WHEN shown_at IS NOT NULL THEN 'shown'
     WHEN coalesce(accepted_at, decrypted_at) IS NOT NULL THEN 'accepted'
-    WHEN covered <= of_token.accepted_through THEN 'superseded'
+    WHEN covered <= of_token.accepted_through THEN 'coalesced'
     WHEN covered <= of_token.invalid_through THEN 'rejected'
     WHEN covered <= of_token.deleted_through THEN 'undeliverable'
     WHEN covered <= of_subscription.deleted_through THEN 'undeliverable'
     WHEN covered <= of_token.expired_through THEN 'expired'
-    WHEN covered IS NOT NULL THEN 'owed'
+    WHEN covered IS NOT NULL THEN 'pending'
     WHEN undeliverable_at IS NOT NULL THEN 'undeliverable'
     WHEN repeated_at IS NOT NULL THEN 'accepted'
-    WHEN received_at IS NOT NULL THEN 'owed'
+    WHEN received_at IS NOT NULL THEN 'pending'
     WHEN smp_gone_at IS NOT NULL THEN 'removed'
     WHEN smp_delivered_at IS NOT NULL THEN 'delivered'
-    ELSE 'waiting' END AS fate,
+    ELSE 'waiting' END AS outcome,
   shown_at IS NULL AND accepted_at IS NULL AND decrypted_at IS NOT NULL AS recovered,
   smp_stored_at, smp_delivered_at, received_at, stored_at, accepted_at, decrypted_at, shown_at,
   smp_delivered_at - smp_stored_at AS smp_us, received_at - smp_delivered_at AS wire_us,
   stored_at - received_at AS store_us, accepted_at - stored_at AS push_us,
   shown_at - accepted_at AS device_us, accepted_at - smp_stored_at AS total_us,
   least(smp_stored_at, smp_delivered_at, received_at, stored_at, accepted_at, decrypted_at,
-    shown_at, smp_gone_at, undeliverable_at) AS first_at,
+    shown_at, smp_gone_at, undeliverable_at, pending_at, repeated_at) AS first_at,
   of_token.provider, server
-FROM (SELECT *, coalesce(token, owed_token) AS whose, coalesce(ntf_seq, owed_through) AS covered
+FROM (SELECT *, coalesce(token, pending_token) AS whose,
+    coalesce(ntf_seq, pending_through) AS covered
       FROM marks)
 LEFT JOIN settled AS of_token ON whose = of_token.owner
 LEFT JOIN settled AS of_subscription ON subscription = of_subscription.owner
@@ -161,7 +166,7 @@ def _own_cpu() -> float:
 
 
 Sums = dict[str, tuple[int | None, ...]]
-"""Of rows by fate: how many, and the sums of `SUMMED`."""
+"""Of rows by outcome: how many, and the sums of `SUMMED`."""
 
 
 def _duckdb(files: list[str]) -> tuple[Sums, Cost]:
@@ -171,26 +176,26 @@ def _duckdb(files: list[str]) -> tuple[Sums, Cost]:
         connection.execute(f"CREATE TABLE ledger AS {CORE}", {"files": files})
         cost = Cost(_own_cpu() - before, time.perf_counter() - started)
         sums = ", ".join(f"sum({name})" for name in SUMMED)
-        query = f"SELECT fate, count(*), {sums} FROM ledger GROUP BY fate"
+        query = f"SELECT outcome, count(*), {sums} FROM ledger GROUP BY outcome"
         rows = connection.execute(query).fetchall()
-    return {fate: tuple(found) for fate, *found in rows}, cost
+    return {outcome: tuple(found) for outcome, *found in rows}, cost
 
 
 def _sums(ledger_rows: Any) -> Sums:
     """With decimals: microseconds since the epoch are too many for a long."""
     sums = [f.sum(f.col(name).cast("decimal(20,0)")) for name in SUMMED]
-    rows = ledger_rows.groupBy("fate").agg(f.count("*"), *sums).collect()
+    rows = ledger_rows.groupBy("outcome").agg(f.count("*"), *sums).collect()
     return {row[0]: tuple(None if item is None else int(item) for item in row[1:]) for row in rows}
 
 
 def _core(spark: Spark, files: list[str], size: int) -> Any:
-    """From events to rows with fates, all of them computed, none kept."""
+    """From events to rows with outcomes, all of them computed, none kept."""
     session = spark.session
     session.conf.set("spark.sql.shuffle.partitions", str(max(CORES, size // (8 << 20))))
     events = session.read.schema(EVENTS).parquet(*files)
     boots = {"1": {"last_at": 0}}
     routers = router_facts({"ntf00": {"part": "ntf", "boots": boots}})
-    return fates.decide(ledger.marks(events), ledger.settlements(events), routers)
+    return outcomes.decide(ledger.marks(events), ledger.settlements(events), routers)
 
 
 def _core_noop(spark: Spark, files: list[str]) -> None:
@@ -201,7 +206,7 @@ def _bench_size(spark: Spark, events: int, work: Path) -> None:
     made_at = time.perf_counter()
     fleet = Fleet(FleetSettings(round(events / PER_NOTIFICATION), tokens=max(events // 250, 50)))
     paths = fleet.write(work / "journal", rows_per_segment=200_000)
-    number, expected = fleet.events, fleet.fates
+    number, expected = fleet.events, fleet.outcomes
     del fleet
     files = [str(path) for path in paths]
     size = sum(path.stat().st_size for path in paths)
@@ -218,7 +223,10 @@ def _bench_size(spark: Spark, events: int, work: Path) -> None:
     pairs = []
     for _ in range(max(ENOUGH // number, 1)):
         found, cost = _duckdb(files)
-        assert {fate: count for fate, (count, *_) in found.items()} == expected, (found, expected)
+        assert {outcome: count for outcome, (count, *_) in found.items()} == expected, (
+            found,
+            expected,
+        )
         pairs.append((cost, spark.measure(noop)[1]))
     assert _sums(_core(spark, files, size)) == found
     yardstick = min((theirs for theirs, _ in pairs), key=_cpu)
@@ -226,7 +234,7 @@ def _bench_size(spark: Spark, events: int, work: Path) -> None:
     _line("DuckDB, core", number, yardstick)
     _line("Spark, core", number, core, yardstick)
     costs, account = _jobs(spark, work)
-    assert account.fates == expected, (account.fates, expected)
+    assert account.outcomes == expected, (account.outcomes, expected)
     for name, cost in costs.items():
         _line(name, number, cost)
     print(f"  peak memory of the JVM so far {spark.peak / 1e6:.0f} MB")
@@ -237,18 +245,18 @@ def _jobs(spark: Spark, work: Path) -> tuple[dict[str, Cost], Account]:
     with open_tables(work / "tables") as tables:
         made = Pipeline(spark.session, tables, RunSettings((str(work / "journal"),)))
 
-        def take() -> None:
-            while made.take() is not None:
+        def ingest() -> None:
+            while made.ingest_batch() is not None:
                 pass
 
-        taken = spark.measure(take)[1]
+        ingested = spark.measure(ingest)[1]
         folded = spark.measure(made.update_ledger)[1]
         account, counted = spark.measure(made.account)
         updated = spark.measure(made.update_stats)[1]
     costs = {
-        "ingest, committed": taken,
+        "ingest, committed": ingested,
         "ledger, folded": folded,
-        "ledger, fates counted": counted,
+        "ledger, outcomes counted": counted,
         "stats": updated,
     }
     return costs, account
@@ -271,11 +279,11 @@ def _bench_stream(spark: Spark, work: Path) -> None:
     (journal / "ntf").mkdir(parents=True)
     stop = threading.Event()
     written: list[float] = []
-    taken: list[Taken] = []
+    batches: list[BatchResult] = []
     seen_at: list[tuple[int, float]] = [(0, 0.0)]
     with open_tables(work / "tables") as tables:
         made = Pipeline(spark.session, tables, RunSettings((str(journal),)))
-        stream = Stream(made, Schedule(poll=0.02, stats=10.0, account=15.0), stop, taken.append)
+        stream = Stream(made, Schedule(poll=0.02, stats=10.0, account=15.0), stop, batches.append)
         cpu, jobs = _tree_cpu(spark.pid) + _own_cpu(), spark.jobs
         threads = [
             threading.Thread(target=stream.run),
@@ -314,18 +322,18 @@ def _bench_stream(spark: Spark, work: Path) -> None:
     print(
         f"\nstream, a segment each {SEAL} s: event to ledger row p50 {p50:.2f} s, p99 {p99:.2f} s"
     )
-    seconds = sorted(item.seconds for item in taken)
+    seconds = sorted(item.seconds for item in batches)
     print(
-        f"  {len(taken)} batches, {seconds[len(seconds) // 2]:.2f} s each at the median; with all"
-        f" other jobs {jobs / len(taken):.1f} of Spark's jobs and {cpu / len(taken) * 1000:.0f} ms"
-        " of CPU a batch"
+        f"  {len(batches)} batches, {seconds[len(seconds) // 2]:.2f} s each at the median; with all"
+        f" other jobs {jobs / len(batches):.1f} of Spark's jobs and"
+        f" {cpu / len(batches) * 1000:.0f} ms of CPU a batch"
     )
 
 
 def _watch(tables: Any, seen_at: list[tuple[int, float]], stop: threading.Event) -> None:
     """When which event could first be read."""
     while not stop.wait(0.005):
-        pairs = tables.manifest.seen.get("ntf/1000", ())
+        pairs = tables.snapshot.offsets.seen.get("ntf/1000", ())
         if pairs and pairs[0][1] > seen_at[-1][0]:
             seen_at.append((pairs[0][1], time.time()))
 

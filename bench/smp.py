@@ -9,27 +9,29 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench.forwarding import run_forwarding
 from bench.harness import DATABASES, ServerProcess, measure, server_process
 from bench.ping import _ALIVE, _identity
 from heliograph.crypto.certificates import create_authority
 from heliograph.crypto.keys import generate_key_pair
 from heliograph.db.dialects import open_dialect
-from heliograph.smp.router import SmpRouter, SmpSettings
+from heliograph.smp.router import SmpRouter
+from heliograph.smp.settings import SmpSettings
 from heliograph.transport.client import Client, ClientConfig, ClientRequest
 from heliograph.transport.handshake import ServiceCredentials
 from heliograph.transport.protocols import SMP
 from heliograph.transport.server import Limits, Listener
 from heliograph.wire import smp
 from heliograph.wire.addresses import Scheme, ServerAddress, decode_host
-from heliograph.wire.fields import (
+from heliograph.wire.handshakes import ServiceRole
+from heliograph.wire.keys import Algorithm
+from heliograph.wire.smp.fields import (
     MsgFlags,
     NewNtfCreds,
     QueueMode,
     QueueReqData,
     SubscriptionMode,
 )
-from heliograph.wire.handshakes import ServiceRole
-from heliograph.wire.keys import Algorithm
 from heliograph.wire.versions import VersionRange
 
 QUEUES = 200
@@ -85,7 +87,11 @@ async def create(client: Client, count: int) -> list[Queue]:
         )
         for keys in notifiers
     )
-    return [Queue(ids, keys.private) for ids, keys in zip(answers, notifiers, strict=True)]
+    return [
+        Queue(ids, keys.private)
+        for ids, keys in zip(answers, notifiers, strict=True)
+        if isinstance(ids, smp.IDS)
+    ]
 
 
 async def _send(server: ServerProcess, queues: list[Queue], per_block: int) -> None:
@@ -161,7 +167,7 @@ def _seed(url: str, service_id: bytes, count: int) -> None:
         (
             os.urandom(24),
             os.urandom(24),
-            key,
+            b"\1" + bytes((len(key),)) + key,
             bytes(32),
             os.urandom(24),
             key,
@@ -172,7 +178,12 @@ def _seed(url: str, service_id: bytes, count: int) -> None:
     ]
     database = open_dialect(url)
     database.begin()
-    database.many("INSERT INTO queues VALUES (?, ?, ?, ?, NULL, 'M', 'active', ?, ?, ?, ?)", rows)
+    database.many(
+        "INSERT INTO queues (recipient_id, sender_id, recipient_keys, secret, mode, status,"
+        " notifier_id, notifier_key, notifier_secret, notifier_service_id)"
+        " VALUES (?, ?, ?, ?, 'M', 'active', ?, ?, ?, ?)",
+        rows,
+    )
     database.execute("UPDATE services SET queue_count = ?", (count,))
     database.commit()
     database.close()
@@ -256,3 +267,4 @@ async def _all(new_url: Callable[[], str]) -> None:
     async with server_process(serve, url, 1.5) as server:
         await _memory(server)
     await _nsubs(new_url())
+    await run_forwarding(serve, new_url)

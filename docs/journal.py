@@ -16,6 +16,10 @@ fails when they are out of date. This is version {SCHEMA_VERSION}.
 
     heliograph journal show DIR       events, a line each
     heliograph journal count DIR      how many of which kind; code 1 if any is wrong or unreadable
+    heliograph journal ship DIR --to s3://bucket/journal --follow 5
+                                      copies sealed segments for a pipeline on another machine
+    heliograph journal collect DIR --listen HOST:PORT --token-file FILE --certificate C --key K
+                                      receives what `ship --to https://HOST:PORT` sends
 
 ## Nobody is in it
 
@@ -44,37 +48,49 @@ nothing happens, nothing is written. Names that begin with `_` are not read by S
   again every second, and counts what found no room: `heliograph_*_journal_events_lost_total`, and
   `journal_lost` in the journal once it works again. The missing `seq` are a gap.
 - **When it is large**: beyond `max_megabytes` the oldest segments are removed (counted, and said in
-  the log), or new events are refused until there is room: `when_full`.
+  the log), or new events are refused until there is room: `when_full`. What was removed before
+  the pipeline read it is a gap, which its verdict counts.
+
+## Journals of other machines
+
+A pipeline reads any directory or URL that Spark can read. `journal ship` copies sealed segments
+there: to a directory, to storage as `s3://bucket/journal`, or to a collector (`journal collect`)
+over HTTPS with a token, which is how a router elsewhere, or a phone whose owner wants it, sends
+what it has. The hashes are those of the journal, keyed by the sender. A segment is stored once,
+however often it is sent; the collector checks that it is one, refuses another under the same
+name, and stops at `--max-megabytes`. What a router removed before it was shipped is a gap in the
+pipeline's verdict.
 
 ## What a kill takes away
 
-An event is written once, or lost and counted; a push is made at least once. Of what happens, some
-is on disk in the journal before anything follows from it, and the rest is found again:
+An event is written once, or lost and counted; a push is sent at least once. Some events are on disk
+in the journal before anything follows from them, and the others are recovered:
 
-- **An accepted push** (and one refused or put off) is on disk in the journal before the store
-  forgets that it was owed. So whatever the store has settled, the journal has. A router killed in
-  between makes the push again and journals it again, as the provider has it: twice. Killed before
-  the journal has it, it makes it again and the journal has it once; the phone's journal
-  (`agent_decrypted`, `device_shown`) still tells what both carried.
-- **A stored NMSG** is in the store first. Heliograph's messaging router repeats whatever it sent in
-  the last second before a connection broke, so what a kill took is journaled when it comes again
-  (`nmsg_repeated`, or `nmsg_stored`). Messaging routers that do not repeat have no journal either;
-  of their notifications the next run finds those that are still owed.
-- **What the store still owes** a router journals as its run begins (`recovered`), then
-  `router_recovered`: whatever was not settled before and is not among it was settled in what is
-  lost. The messaging router does so with the notifications that wait.
-- **Counters** in memory are lost with the process, up to the last time they were saved, and counts
-  (`commands_counted`, `client_connected`) since they were last told. So what a router counted and
-  its journal agree exactly for every run that ended as it should, and a run that was killed has in
-  its journal what it counted until then, but for the last moment.
+- **An accepted push** (and one refused or postponed) is on disk in the journal before the store
+  removes the pending push. So every push that the store has settled is in the journal. A router
+  killed in between sends the push again and journals it again: the provider has it twice, and so
+  has the journal. If the router is killed before the journal has it, the journal has only the
+  second; the phone's journal (`agent_decrypted`, `device_shown`) still shows what both carried.
+- **A stored NMSG** is in the store first. Heliograph's messaging router resends every notification
+  that was not confirmed (to subscribers that do not confirm, those of the last second before the
+  connection broke), so the event that a kill took is journaled when the notification comes again
+  (`nmsg_repeated`, or `nmsg_stored`). Messaging routers that do not resend have no journal either;
+  of their notifications the next run finds those whose pushes are pending.
+- **Pending pushes** in the store are journaled when a run begins (`recovered`), followed by
+  `router_recovered`: a notification that was not settled before and is not among them was settled
+  in the events that are lost. The messaging router does the same with waiting notifications.
+- **Counters** in memory are lost with the process, back to the last time they were saved, and
+  counts (`commands_counted`, `client_connected`) back to the last time they were recorded. So a
+  router's counters and its journal agree exactly for every run that was stopped; the journal of a
+  run that was killed has what the router counted until the last moments before the kill.
 
 ## What settles a notification
 
 A notification router numbers what it stores (`ntf_seq`, which only grows, over all runs). An event
 with a `through` settles all notifications of its token up to that number: `push_accepted`,
 `push_expired`, `token_invalid`, `token_deleted`; `subscription_deleted` those of its subscription.
-In `push_owed` and `router_*` it settles nothing. `push_accepted` lists what it carried; what it
-settled and did not carry was superseded by newer ones.
+In `push_pending` and `router_*` it settles nothing. `push_accepted` lists what it carried; what it
+settled and did not carry was coalesced.
 
 ## How it may change
 

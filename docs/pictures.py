@@ -1,7 +1,7 @@
-"""Draws the pictures of the documentation: `python docs/pictures.py`.
+"""Draw the pictures of the documentation: `python docs/pictures.py`.
 
-Boxes and arrows in SVG, readable on light and on dark ground. A test fails when they are out of
-date, and compares the token's arrows with the machine itself.
+Boxes and arrows in SVG, for light and dark backgrounds. A test fails when they are out of date, and
+compares the token's arrows with the machine itself.
 """
 
 import math
@@ -98,7 +98,7 @@ TOKEN = Picture(
     400,
     (
         Box("start", 50, 160, ("TNEW",), "plain", 50, 30),
-        Box("REGISTERED", 200, 160, ("a code is owed",), "main", 140, 50),
+        Box("REGISTERED", 200, 160, ("a code is pending",), "main", 140, 50),
         Box("CONFIRMED", 480, 160, ("the provider took it",), "main", 160, 50),
         Box("ACTIVE", 770, 160, ("gets pushes",), "good", 130, 50),
         Box("INVALID", 590, 345, ("with the provider's reason",), "end", 190, 50),
@@ -132,7 +132,7 @@ SUBSCRIPTION = Picture(
         Box("INACTIVE", 790, 90, ("the connection is down",), "main", 170, 50),
         Box("ERR", 110, 290, ("with the error",), "end", 120, 50),
         Box("AUTH", 280, 290, ("refused",), "end", 100, 50),
-        Box("DELETED", 480, 290, ("the queue is gone",), "end", 140, 50),
+        Box("DELETED", 480, 290, ("the queue was deleted",), "end", 165, 50),
         Box("END", 700, 290, ("another took over",), "end", 140, 50),
     ),
     (
@@ -141,34 +141,34 @@ SUBSCRIPTION = Picture(
         Arrow("ACTIVE", "INACTIVE", "disconnected", 46),
         Arrow("INACTIVE", "ACTIVE", "subscribed again", 46),
         Arrow("PENDING", "ERR", "an error"),
-        Arrow("ERR", "ACTIVE", "tried again", 0, at=0.66),
+        Arrow("ERR", "ACTIVE", "retried", 0, at=0.66),
         Arrow("PENDING", "AUTH", "AUTH", 0, at=0.75),
         Arrow("ACTIVE", "DELETED", "DELD"),
         Arrow("ACTIVE", "END", "END, in this session", 0, at=0.6),
     ),
 )
 
-DEBT = Picture(
-    "machine-debt.svg",
-    "A push is a debt",
+PUSH = Picture(
+    "machine-push.svg",
+    "A pending push",
     900,
     330,
     (
         Box("start", 75, 110, ("NMSG, TNEW,", "wake-up due"), "plain", 100, 44),
-        Box("owed", 250, 110, ("a row of the store",), "main", 150, 50),
-        Box("under way", 560, 110, ("in the provider's window",), "main", 190, 50),
-        Box("paid", 810, 110, ("the row is gone",), "good", 130, 50),
+        Box("pending", 250, 110, ("a row of the store",), "main", 150, 50),
+        Box("in flight", 560, 110, ("in the provider's window",), "main", 190, 50),
+        Box("accepted", 810, 110, ("the row is deleted",), "good", 130, 50),
         Box("expired", 170, 275, ("counted",), "end", 120, 50),
-        Box("void", 600, 275, ("the token is INVALID, or gone",), "end", 220, 50),
+        Box("void", 600, 275, ("the token is INVALID or deleted",), "end", 220, 50),
     ),
     (
-        Arrow("start", "owed"),
-        Arrow("owed", "under way", "due, and there is room", 50),
-        Arrow("under way", "paid", "accepted"),
-        Arrow("under way", "owed", "put off: back-off, Retry-After", 44),
-        Arrow("owed", "expired", "older than its time to live"),
-        Arrow("under way", "void", "token rejected"),
-        Arrow("owed", "void", "token deleted", -16, at=0.55),
+        Arrow("start", "pending"),
+        Arrow("pending", "in flight", "due, and there is room", 50),
+        Arrow("in flight", "accepted", "accepted"),
+        Arrow("in flight", "pending", "retry: back-off, Retry-After", 44),
+        Arrow("pending", "expired", "older than its time to live"),
+        Arrow("in flight", "void", "token rejected"),
+        Arrow("pending", "void", "token deleted", -16, at=0.55),
     ),
 )
 
@@ -179,23 +179,23 @@ QUEUE = Picture(
     340,
     (
         Box("start", 45, 120, ("NEW",), "plain", 45, 30),
-        Box("open", 210, 120, ("anybody with the ID sends",), "main", 190, 50),
-        Box("secured", 520, 120, ("only who has the key sends",), "good", 200, 50),
+        Box("open", 210, 120, ("anyone with the ID sends",), "main", 190, 50),
+        Box("secured", 520, 120, ("only the holder of the key sends",), "good", 200, 50),
         Box("off", 800, 120, ("senders: AUTH",), "end", 140, 50),
         Box("full", 320, 285, ("senders: QUOTA",), "main", 140, 50),
-        Box("gone", 720, 285, ("everybody: AUTH",), "end", 150, 50),
+        Box("deleted", 720, 285, ("everyone: AUTH",), "end", 150, 50),
     ),
     (
         Arrow("start", "open"),
         Arrow("open", "secured", "KEY, SKEY"),
         Arrow("secured", "off", "OFF"),
         Arrow("open", "off", "OFF", 72),
-        Arrow("open", "full", "the quota is reached", -26, at=0.55),
+        Arrow("open", "full", "quota reached", -26, at=0.55),
         Arrow("full", "open", "emptied", -26, at=0.5),
-        Arrow("secured", "full", "likewise", 0, at=0.45),
-        Arrow("open", "gone", "DEL", 0, at=0.72),
-        Arrow("secured", "gone", "DEL"),
-        Arrow("off", "gone", "DEL"),
+        Arrow("secured", "full", "quota reached", 0, at=0.45),
+        Arrow("open", "deleted", "DEL", 0, at=0.72),
+        Arrow("secured", "deleted", "DEL"),
+        Arrow("off", "deleted", "DEL"),
     ),
 )
 
@@ -205,11 +205,11 @@ SYSTEM = Picture(
     900,
     480,
     (
-        Box("Journal", 380, 90, ("what happened, without who",), "", 220, 58),
+        Box("Journal", 380, 90, ("events without identities",), "", 220, 58),
         Box("Data pipeline", 715, 90, ("Spark: ledger, statistics, health",), "main", 250, 58),
         Box("Contact", 100, 240, ("sends a message",), "", 150, 58),
         Box("Messaging router", 380, 240, ("smp: queues, notifications",), "main", 220, 58),
-        Box("Notification router", 715, 240, ("ntf: tokens, queues, debts",), "main", 250, 58),
+        Box("Notification router", 715, 240, ("ntf: tokens, queues, pushes",), "main", 250, 58),
         Box("Phone", 240, 410, ("agent and device: fetches, decrypts, shows",), "good", 310, 58),
         Box("Push provider", 715, 410, ("APNs, FCM, Web Push",), "", 200, 58),
     ),
@@ -217,7 +217,7 @@ SYSTEM = Picture(
         Arrow("Contact", "Messaging router", "SEND"),
         Arrow("Messaging router", "Notification router", "NMSG"),
         Arrow("Notification router", "Push provider", "a push, encrypted twice"),
-        Arrow("Push provider", "Phone", "wakes it; sees only a box"),
+        Arrow("Push provider", "Phone", "wakes it; cannot read it"),
         Arrow("Phone", "Messaging router", "GET: the message"),
         Arrow("Phone", "Notification router", "TNEW: the token, SNEW: queues", 0, at=0.56),
         Arrow("Messaging router", "Journal", "events", soft=True),
@@ -227,7 +227,7 @@ SYSTEM = Picture(
     (Zone("your machines", 245, 30, 630, 262),),
 )  # fmt: skip
 
-PICTURES = (SYSTEM, TOKEN, SUBSCRIPTION, DEBT, QUEUE)
+PICTURES = (SYSTEM, TOKEN, SUBSCRIPTION, PUSH, QUEUE)
 
 
 def draw(picture: Picture) -> str:

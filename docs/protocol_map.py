@@ -37,11 +37,8 @@ def main() -> str:
     return "".join(parts)
 
 
-HANDLERS = {
-    "smp": ("heliograph.smp.commands", "heliograph.smp.messaging", "heliograph.smp.notifying"),
-    "ntf": ("heliograph.ntf.commands",),
-}
-"""Where each router handles commands; the method is the tag in lower case."""
+HANDLERS = {"ntf": ("heliograph.ntf.commands",)}
+"""Modules that handle commands in methods named by tag; for `smp` see `smp_handlers`."""
 
 
 def _rows(table: Table) -> str:
@@ -52,6 +49,8 @@ def _rows(table: Table) -> str:
 
 
 def _handler(tag: str, part: str | None) -> str:
+    if part == "smp":
+        return f"`{smp_handlers()[tag]}`"
     sources = {
         module: inspect.getsource(importlib.import_module(module))
         for module in HANDLERS.get(part or "", ())
@@ -86,7 +85,36 @@ def _field(field: Field) -> str:
     return f"{name}{field.codec.name}{suffix}"
 
 
+SMP_PAGE = Path(__file__).with_name("smp.md")
+BEGIN, END = "<!-- commands -->\n", "<!-- /commands -->\n"
+
+
+def smp_handlers() -> dict[str, str]:
+    """Return where the messaging router handles each command, from its registry."""
+    module = importlib.import_module("heliograph.smp.commands.handlers")
+    source = inspect.getsource(module)
+    owners = dict(re.findall(r"(\w+)(?: = |: )(\w+Commands)\b", source))
+    return {
+        tag: f"{getattr(module, owners[owner]).__module__}.{method}"
+        for tag, owner, method in re.findall(r"smp\.(\w+): (\w+)\.(\w+),", source)
+    }
+
+
+def smp_page() -> str:
+    """Return docs/smp.md with its table of commands."""
+    handlers = smp_handlers()
+    rows = ["| command | what it does | must come with | handled by |\n", "| --- " * 4 + "|\n"]
+    for message in SMP_COMMANDS.messages:
+        tag = tag_of(message).decode()
+        doc = (inspect.getdoc(message.type) or "").split("\n")[0]
+        cells = f"`{tag}`", doc, message.credentials.value, f"`{handlers[tag]}`"
+        rows.append(f"| {' | '.join(cells)} |\n")
+    head, _, rest = SMP_PAGE.read_text().partition(BEGIN)
+    return f"{head}{BEGIN}{''.join(rows)}{END}{rest.partition(END)[2]}"
+
+
 if __name__ == "__main__":
     if "--check" in sys.argv:
-        sys.exit(TARGET.read_text() != main())
+        sys.exit(TARGET.read_text() != main() or SMP_PAGE.read_text() != smp_page())
     TARGET.write_text(main())
+    SMP_PAGE.write_text(smp_page())

@@ -1,24 +1,50 @@
-"""A hook of mkdocs: which pages there are, in the order that a reader would like.
+"""A hook of MkDocs: the order of pages, and the pages that are generated from the code.
 
 A page that is not named here comes at the end, so that none is forgotten.
 """
 
+import sys
 from pathlib import Path
 from typing import Any
 
+HERE = Path(__file__).parent
 HOME = "index"
+SHIM = "https://unpkg.com/iframe-worker/shim"
+GENERATED = ("cli", "api")
 GROUPS = {
-    "Parts": ("system", "smp", "ntf", "agent", "device", "pipeline", "journal"),
-    "How it works": ("architecture", "machines", "threat-model", "protocol-map", "library"),
-    "Operating": ("runbook", "configuration"),
+    "Start": ("getting-started", "concepts", "system", "faq"),
+    "Parts": ("smp", "ntf", "agent", "device", "unifiedpush", "pipeline", "journal"),
+    "Operating": ("runbook", "migration", "sizing", "configuration", "cli"),
+    "How it works": ("architecture", "machines", "threat-model", "protocol-map"),
+    "Library": ("library", "api"),
+    "Reference": ("glossary",),
 }
 MACHINES = "-machines"
 
 
 def on_config(config: Any) -> Any:
     names = sorted(file.stem for file in Path(config["docs_dir"]).glob("*.md"))
-    config["nav"] = nav(names)
+    config["nav"] = nav([*names, *GENERATED])
     return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that are generated from the code."""
+    from mkdocs.structure.files import File
+
+    sys.path.insert(0, str(HERE))
+    try:
+        for name in GENERATED:
+            content = __import__(name).render()
+            files.append(File.generated(config, f"{name}.md", content=content))
+    finally:
+        sys.path.remove(str(HERE))
+    return files
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Load the shim that lets search work from a disk from the site itself."""
+    return output.replace(SHIM, "assets/iframe-worker.js")
 
 
 def nav(names: list[str]) -> list[Any]:

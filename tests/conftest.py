@@ -1,7 +1,7 @@
-"""Hypothesis profiles: `ci` unless HYPOTHESIS_PROFILE names another.
+"""Hypothesis profiles, and fixtures for every test.
 
-`ci` is random, so that every run looks at new inputs; a failure prints the blob that reproduces it.
-`thorough` is for a nightly run.
+`HYPOTHESIS_PROFILE` names the profile. `ci`, the default, tries the same inputs in every run, so
+that a run can be repeated. `fuzz` (`make fuzz`) tries new ones: keep what it finds as `@example`.
 """
 
 import logging
@@ -17,14 +17,32 @@ _COMMON = {
     "print_blob": True,
     "suppress_health_check": [HealthCheck.too_slow],
 }
-settings.register_profile("ci", max_examples=50, **_COMMON)  # type: ignore[arg-type]
-settings.register_profile("thorough", max_examples=1000, **_COMMON)  # type: ignore[arg-type]
+settings.register_profile("ci", max_examples=50, derandomize=True, **_COMMON)  # type: ignore[arg-type]
+settings.register_profile("fuzz", max_examples=2000, **_COMMON)  # type: ignore[arg-type]
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture
+def open_umask() -> Iterator[None]:
+    """Set a umask that takes no permission away: modes come from the code under test alone."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.fixture(autouse=True)
+def umask_is_unchanged() -> Iterator[None]:
+    """Fail a test after which this process has another umask: later tests would inherit it."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    after = os.umask(before)
+    assert after == before, f"the umask was changed to {after:03o}"
 
 
 @pytest.fixture(autouse=True)
 def logging_as_before() -> Iterator[None]:
-    """Commands that run in this process set up its logs; the next test shall not notice."""
+    """Restore the logging setup, which commands that run in this process change."""
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]
     yield

@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from heliograph.wire import errors, fields, handshakes, messages, ntf, push, smp, tokens
+from heliograph.wire import errors, handshakes, ntf, smp
 from heliograph.wire.addresses import (
     Host,
     HostKind,
@@ -14,6 +14,8 @@ from heliograph.wire.addresses import (
     decode_host,
 )
 from heliograph.wire.keys import KEY_SIZE, PKCS8_PREFIX, SPKI_PREFIX, Algorithm
+from heliograph.wire.ntf import push, tokens
+from heliograph.wire.smp import fields, messages
 from heliograph.wire.transmissions import Session
 from heliograph.wire.versions import VersionRange
 
@@ -71,7 +73,7 @@ domain_hosts = st.lists(_labels, min_size=1, max_size=4).map(
     lambda labels: Host(HostKind.DOMAIN, ".".join(["h" + labels[0], *labels[1:], "example"]))
 )
 hosts = st.one_of(ipv4_hosts, ipv6_hosts, onion_hosts, domain_hosts)
-ports = st.one_of(st.just(""), st.integers(0, 65535).map(str))
+ports = st.one_of(st.just(""), st.integers(1, 65535).map(str))
 fingerprints = st.binary(min_size=32, max_size=32)
 passwords = st.text("abcXYZ019!#$%&'()*+,-.;<=>?[]^_{|}~é", min_size=1, max_size=30)
 
@@ -109,7 +111,7 @@ apns_tokens = st.builds(tokens.APNSDeviceToken, apns_providers, hex_tokens)
 wp_tokens = st.builds(
     tokens.WPDeviceToken,
     domain_hosts.map(str),
-    st.one_of(st.just(""), st.integers(0, 65535).map(str)),
+    st.one_of(st.just(""), st.integers(1, 65535).map(str)),
     st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=40).map("/".__add__),
     st.binary(min_size=16, max_size=16),
     st.binary(min_size=64, max_size=64).map(b"\x04".__add__),
@@ -118,10 +120,8 @@ device_tokens = st.one_of(apns_tokens, wp_tokens)
 token_statuses = st.sampled_from(tokens.TokenStatus)
 _plain_states = [s for s in tokens.SubscriptionState if s is not tokens.SubscriptionState.ERR]
 subscription_statuses = st.one_of(
-    st.builds(tokens.SubscriptionStatus, st.sampled_from(_plain_states)),
-    st.builds(
-        tokens.SubscriptionStatus, st.just(tokens.SubscriptionState.ERR), st.binary(max_size=40)
-    ),
+    st.builds(tokens.NtfSubStatus, st.sampled_from(_plain_states)),
+    st.builds(tokens.NtfSubStatus, st.just(tokens.SubscriptionState.ERR), st.binary(max_size=40)),
 )
 
 # Errors
@@ -202,6 +202,9 @@ NTF_RESPONSES: dict[type[Any], st.SearchStrategy[Any]] = {
     ntf.SUB: st.builds(ntf.SUB, subscription_statuses),
     ntf.PONG: st.just(ntf.PONG()),
 }
+chains = st.lists(larges, min_size=1, max_size=4).map(tuple)
+cert_chain_keys = st.builds(handshakes.CertChainPubKey, chains, larges)
+
 SMP_COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     smp.NEW: st.builds(
         smp.NEW,
@@ -212,6 +215,14 @@ SMP_COMMANDS: dict[type[Any], st.SearchStrategy[Any]] = {
     smp.SUB: st.just(smp.SUB()),
     smp.SUBS: st.builds(smp.SUBS, i64s, st.binary(min_size=16, max_size=16)),
     smp.KEY: st.builds(smp.KEY, auth_keys),
+    smp.RKEY: st.builds(smp.RKEY, st.lists(auth_keys, min_size=1, max_size=5).map(tuple)),
+    smp.LSET: st.builds(smp.LSET, ids, larges, larges),
+    smp.LDEL: st.just(smp.LDEL()),
+    smp.LKEY: st.builds(smp.LKEY, auth_keys),
+    smp.LGET: st.just(smp.LGET()),
+    smp.PRXY: st.builds(smp.PRXY, smp_servers, st.none() | password_bytes),
+    smp.PFWD: st.builds(smp.PFWD, st.integers(0, 65535), x25519_keys, bodies),
+    smp.RFWD: st.builds(smp.RFWD, bodies),
     smp.NKEY: st.builds(smp.NKEY, auth_keys, x25519_keys),
     smp.NDEL: st.just(smp.NDEL()),
     smp.GET: st.just(smp.GET()),
@@ -231,6 +242,10 @@ SMP_RESPONSES: dict[type[Any], st.SearchStrategy[Any]] = {
         *(ids, ids, x25519_keys, st.none() | st.sampled_from(fields.QueueMode)),
         *(st.none() | ids, st.none() | ids, st.none() | server_ntf_creds),
     ),
+    smp.LNK: st.builds(smp.LNK, ids, larges, larges),
+    smp.PKEY: st.builds(smp.PKEY, ids, version_ranges, cert_chain_keys),
+    smp.PRES: st.builds(smp.PRES, bodies),
+    smp.RRES: st.builds(smp.RRES, bodies),
     smp.SOK: st.builds(smp.SOK, st.none() | ids),
     smp.SOKS: st.builds(smp.SOKS, i64s, st.binary(min_size=16, max_size=16)),
     smp.MSG: st.builds(smp.MSG, ids, bodies),
@@ -259,8 +274,6 @@ service_signatures = st.binary(min_size=64, max_size=64)
 
 # Handshakes
 
-chains = st.lists(larges, min_size=1, max_size=4).map(tuple)
-cert_chain_keys = st.builds(handshakes.CertChainPubKey, chains, larges)
 client_services = st.builds(
     handshakes.ClientService, st.sampled_from(handshakes.ServiceRole), cert_chain_keys
 )

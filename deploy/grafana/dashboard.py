@@ -45,14 +45,19 @@ ROWS = (
         (
             Panel("Routers up", (('sum(up{job=~"heliograph.*"})', ""),), kind="stat", width=4),
             Panel(
-                "Oldest debt",
-                (("max(heliograph_ntf_oldest_debt_seconds)", ""),),
+                "Oldest pending push",
+                (("max(heliograph_ntf_oldest_pending_push_seconds)", ""),),
                 "s",
                 "stat",
                 4,
-                "How long the oldest push has been owed. More than ten minutes is late.",
+                "How long the oldest push has been pending. More than ten minutes is late.",
             ),
-            Panel("Pushes owed", (("sum(heliograph_ntf_debts)", ""),), kind="stat", width=4),
+            Panel(
+                "Pending pushes",
+                (("sum(heliograph_ntf_pending_pushes)", ""),),
+                kind="stat",
+                width=4,
+            ),
             Panel(
                 "Active tokens",
                 (('sum(heliograph_ntf_tokens{status="ACTIVE"})', ""),),
@@ -107,16 +112,19 @@ ROWS = (
                 ),
                 "ops",
             ),
-            Panel("Owed, by kind", (("sum by (kind) (heliograph_ntf_debts)", "{{kind}}"),)),
             Panel(
-                "Under way, by provider",
-                (("sum by (provider) (heliograph_ntf_pushes_under_way)", "{{provider}}"),),
+                "Pending, by kind",
+                (("sum by (kind) (heliograph_ntf_pending_pushes)", "{{kind}}"),),
             ),
             Panel(
-                "Retried and given up",
+                "In flight, by provider",
+                (("sum by (provider) (heliograph_ntf_pushes_in_flight)", "{{provider}}"),),
+            ),
+            Panel(
+                "Retried and expired",
                 (
                     (_rate("heliograph_ntf_pushes_retried_total"), "retried"),
-                    (_rate("heliograph_ntf_pushes_expired_total"), "given up"),
+                    (_rate("heliograph_ntf_pushes_expired_total"), "expired"),
                 ),
                 "ops",
             ),
@@ -248,7 +256,7 @@ def _dashboard(panels: list[dict[str, Any]]) -> dict[str, Any]:
         "title": "Heliograph",
         "uid": "heliograph",
         "tags": ["heliograph", "simplex"],
-        "description": "Both routers: what is owed, how fast it is pushed, and what fails.",
+        "description": "Both routers: what is pending, how fast it is pushed, and what fails.",
         "schemaVersion": 39,
         "editable": True,
         "refresh": "30s",

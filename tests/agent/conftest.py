@@ -1,11 +1,28 @@
 """Fixtures of the agent's tests."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.agent.places import place_of, stores_in_postgres
 from tests.agent.support import Router, User, a_router, users
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_kind(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Run a test with the stores of its agents in files, and again in PostgreSQL."""
+    if request.param == "sqlite":
+        yield request.param
+        return
+    with stores_in_postgres():
+        yield request.param
+
+
+@pytest.fixture
+def place(store_kind: str, tmp_path: Path) -> Path | str:
+    """Where a test has a store, of either kind."""
+    return place_of(tmp_path)
 
 
 @pytest.fixture

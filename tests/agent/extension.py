@@ -6,15 +6,14 @@ It reads commands as lines of JSON and answers each with a line of JSON.
 import asyncio
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from heliograph.agent.agent import Agent
 from tests.agent.fast import settings
 
 
-async def run(directory: Path, passphrase: str | None) -> None:
-    agent = await Agent.open(directory, passphrase=passphrase, settings=settings(workers=False))
+async def run(place: str, passphrase: str | None) -> None:
+    agent = await Agent.open(place, passphrase=passphrase, settings=settings(workers=False))
     answer("opened")
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
@@ -57,4 +56,4 @@ def answer(value: Any) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(run(Path(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else None))
+    asyncio.run(run(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else None))

@@ -2,22 +2,23 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from heliograph.agent.agent import Agent, AgentSettings
 from heliograph.agent.events import AgentEvent
-from heliograph.agent.records import Message
-from heliograph.smp.router import SmpRouter, SmpSettings
+from heliograph.agent.records import ReceivedMessage
+from heliograph.smp.router import SmpRouter
+from heliograph.smp.settings import SmpSettings
 from heliograph.transport.protocols import SMP
 from heliograph.transport.server import Listener
 from heliograph.wire.addresses import Scheme, ServerAddress, decode_address, decode_host
 from heliograph.wire.errors import WireError
-from tests.agent.fast import CHEAP as CHEAP
-from tests.agent.fast import FAST as FAST
-from tests.agent.fast import settings as settings
+from tests.agent.fast import CHEAP as CHEAP, FAST as FAST, settings as settings
+from tests.agent.places import place_of
 from tests.smp.support import AT_ONCE, identity
+from tests.waiting import until
 
 TIMEOUT = 20.0
 
@@ -97,7 +98,7 @@ class User:
 
     async def open(self) -> "User":
         self.agent = await Agent.open(
-            self.directory,
+            place_of(self.directory),
             passphrase=self.passphrase,
             settings=self.settings,
             on_event=self.events.append,
@@ -115,8 +116,8 @@ class User:
         """The bodies of the next messages, which are acknowledged."""
         return [message.body for message in await self.receive_messages(count, ack=ack)]
 
-    async def receive_messages(self, count: int = 1, *, ack: bool = True) -> list[Message]:
-        found: list[Message] = []
+    async def receive_messages(self, count: int = 1, *, ack: bool = True) -> list[ReceivedMessage]:
+        found: list[ReceivedMessage] = []
         async with asyncio.timeout(TIMEOUT):
             async with contextlib.aclosing(self.agent.messages()) as incoming:
                 async for message in incoming:
@@ -165,16 +166,3 @@ def has_text(address: ServerAddress) -> bool:
         return decode_address(str(address)) == address
     except WireError:
         return False
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
-async def eventually(condition: Callable[[], Awaitable[object]]) -> None:
-    """As `until`, for what takes a question to someone."""
-    async with asyncio.timeout(TIMEOUT):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)

@@ -11,7 +11,8 @@ import pytest
 
 from heliograph.agent.events import SubscriptionEnded
 from heliograph.wire.addresses import ServerAddress
-from tests.agent.support import Router, User, connect, settings, until, users
+from tests.agent.support import Router, User, connect, settings, users
+from tests.waiting import until
 
 MESSAGES = 60
 CUTS = 3

@@ -1,8 +1,7 @@
 """Keys at rest."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from heliograph.agent.errors import (
     AgentError,
@@ -45,7 +44,7 @@ def test_the_passphrase_opens_again() -> None:
 
 def test_a_wrong_passphrase_is_said_to_be_wrong() -> None:
     lock, _ = new_lock(Passphrase("correct horse"), CHEAP)
-    with pytest.raises(WrongPassphrase, match="does not open this store"):
+    with pytest.raises(WrongPassphrase, match="wrong passphrase"):
         unlock(lock, Passphrase("battery staple"))
 
 

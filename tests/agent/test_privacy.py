@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.agent import queues
 from heliograph.agent.agent import Agent
+from heliograph.agent.connections import queues
 from heliograph.agent.errors import AgentError
 from tests.agent.support import SETTINGS, Router, User, connect
 

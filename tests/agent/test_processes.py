@@ -11,14 +11,11 @@ from typing import Any
 import pytest
 
 from heliograph.agent.errors import UnknownConnection
-from tests.agent.support import (
-    SETTINGS,
-    TIMEOUT,
-    Router,
-    User,
-    connect,
-    eventually,
-)
+from tests.agent.places import BOTH_STORES, place_of
+from tests.agent.support import SETTINGS, TIMEOUT, Router, User, connect
+from tests.waiting import eventually
+
+pytestmark = BOTH_STORES
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,7 +60,7 @@ async def an_extension(directory: Path, *arguments: str) -> AsyncIterator[Extens
         sys.executable,
         "-m",
         "tests.agent.extension",
-        str(directory),
+        str(place_of(directory)),
         *arguments,
         cwd=ROOT,
         stdin=asyncio.subprocess.PIPE,

@@ -105,7 +105,7 @@ def test_a_problem_is_the_exit_code(home: Path, tmp_path: Path) -> None:
 
 def test_little_room(home: Path) -> None:
     done = run("doctor", "--dir", home / "smp", "--min-free", 10**9)
-    assert (done.returncode, "MB left" in done.stdout) == (1, True)
+    assert (done.returncode, "MB of free space" in done.stdout) == (1, True)
 
 
 def test_the_environment_of_a_service(home: Path, tmp_path: Path) -> None:

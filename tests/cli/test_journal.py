@@ -8,7 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from heliograph.cli.main import main
-from heliograph.journal.events import notification_id
+from heliograph.journal.events import (
+    ClientConnected,
+    NotificationDelivered,
+    NotificationStored,
+    PushPending,
+)
+from heliograph.journal.hashing import notification_id
 from tests.journal.support import files, note, writer
 
 
@@ -16,9 +22,17 @@ from tests.journal.support import files, note, writer
 def journal(tmp_path: Path) -> Path:
     written = writer(tmp_path / "journal")
     note(written, 1, 2)
-    written("notification_stored", notification=b"nonce")
-    written("notification_delivered", notification=b"nonce")
-    written("push_accepted", token=b"t", notifications=[b"nonce"], through=1)
+    written.record(NotificationStored(notification=b"nonce"))
+    written.record(NotificationDelivered(notification=b"nonce"))
+    written.record(
+        PushPending(
+            token=b"t",
+            provider=None,  # type: ignore[arg-type]
+            mode="message",
+            notifications=[b"nonce"],
+            through=1,
+        )
+    )
     written.close()
     return tmp_path / "journal"
 
@@ -34,7 +48,7 @@ def test_show(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = notification_id(b"nonce")
     assert main(["journal", "show", str(journal), "--json", "--notification", wanted]) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    kinds = ["notification_stored", "notification_delivered", "push_accepted"]
+    kinds = ["notification_stored", "notification_delivered", "push_pending"]
     assert [event["kind"] for event in events] == kinds
 
 
@@ -43,13 +57,13 @@ def test_count(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "           2  client_connected\n" in out
     assert "           5  in all, of 1 runs of 1 routers\n" in out
-    assert "           1  wrong: push: missing in push_accepted\n" in out
+    assert "           1  wrong: provider: missing in push_pending\n" in out
 
 
 def test_count_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     written = writer(tmp_path)
     note(written, 1)
-    written("client_connected", count="none")
+    written.record(ClientConnected(count="none"))  # type: ignore[arg-type]
     note(written, 2)
     written.close()
     assert main(["journal", "count", str(tmp_path)]) == 0

@@ -62,7 +62,7 @@ def test_output_that_finds_no_space() -> None:
             check=False,
         )
     assert done.returncode == 1
-    assert done.stderr == "heliograph: no space left on the device: free some, and try again\n"
+    assert done.stderr == "heliograph: no space left on the device: free some\n"
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ from heliograph.crypto.p256 import P256Key
 from heliograph.push.apns import ApnsConfig, ApnsProvider
 from heliograph.push.http import HttpSettings
 from heliograph.push.provider import Accepted
-from heliograph.wire.tokens import APNSDeviceToken, PushProvider
-from tests.push.support import closing, delivery
+from heliograph.wire.ntf.tokens import APNSDeviceToken, PushProvider
+from tests.push.support import CHECK, closing, delivery
 
 READY = re.compile(r"ready (https://127\.0\.0\.1:\d+) control (http://127\.0\.0\.1:\d+) ca (/.+)\n")
 
@@ -66,7 +66,7 @@ async def test_a_push(tmp_path: Path) -> None:
     config = ApnsConfig(key.to_pem(), "key", "team", "topic", match[1], http=http)
     device = APNSDeviceToken(PushProvider.APNS_PROD, b"00ff")
     async with closing(ApnsProvider(config)) as provider:
-        assert isinstance(await provider.send(delivery(device)), Accepted)
+        assert isinstance(await provider.send(delivery(device, CHECK)), Accepted)
     assert stop(process) == (0, "")
     assert not (tmp_path / "apns.jsonl").exists()
 
@@ -84,11 +84,3 @@ def test_failures_say_why(
 ) -> None:
     assert cli.main(["sim", "apns", "--dir", str(tmp_path), *arguments]) == 1
     assert capsys.readouterr().err.startswith("heliograph sim: ")
-
-
-def test_without_h2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "heliograph.sim.simulator", None)
-    assert cli.main(["sim", "webpush", "--dir", str(tmp_path)]) == 1
-    assert "heliograph[sim]" in capsys.readouterr().err

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import stat
@@ -23,9 +25,12 @@ from heliograph.transport.client import Client
 from heliograph.transport.errors import RequestRefused
 from heliograph.wire import smp
 from heliograph.wire.addresses import decode_address
-from heliograph.wire.fields import MsgFlags, QueueMode, QueueReqData
 from heliograph.wire.keys import Algorithm
+from heliograph.wire.smp.fields import MsgFlags, QueueMode, QueueReqData
 from heliograph.wire.table import PING, PONG
+from tests.db.postgres import shared_postgres
+from tests.smp.reference.test_storelog import CREATE
+from tests.smp.reference.test_transfer import MESSAGE
 
 TIMEOUT = 60
 pytestmark = pytest.mark.timeout(240)  # commands are processes, one after the other
@@ -78,11 +83,16 @@ def start() -> Iterator[Start]:
         process.communicate()
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    directory = tmp_path / "router"
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("smp") / "router"
     assert run("init", "--dir", directory, "--port", 0).returncode == 0
     return directory
+
+
+@pytest.fixture
+def directory(template: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(template, tmp_path / "router"))
 
 
 def ready(process: Process) -> str:
@@ -368,3 +378,56 @@ def test_backup_and_rotation(tmp_path: Path) -> None:
     assert run("rotate-certificate", "--dir", directory).returncode == 0
     assert (directory / "server.crt").read_bytes() != before
     assert run("address", "--dir", directory).stdout == address
+
+
+def test_import_and_export(directory: Path, start: Start, tmp_path: Path) -> None:
+    log, messages = tmp_path / "smp-server-store.log", tmp_path / "smp-server-messages.log"
+    log.write_text(f"{CREATE}\n")
+    messages.write_text(f"{MESSAGE}\n")
+    done = run("import", log, "--messages", messages, "--dir", directory, "--dry-run")
+    assert (done.stdout, done.returncode) == ("Would import 2 lines.\n", 0)
+    assert "there is no store yet" in run("export", tmp_path / "out", "--dir", directory).stderr
+    messages.write_text(f"{MESSAGE}\nrubbish\n")
+    done = run("import", log, "--messages", messages, "--dir", directory)
+    assert done.returncode == 1
+    assert f"{messages}: line 2: not a record" in done.stderr
+    assert "nothing was imported" in done.stderr
+    messages.write_text(f"{MESSAGE}\n")
+    done = run("import", log, "--messages", messages, "--dir", directory)
+    assert (done.stdout, done.returncode) == ("Imported 2 lines.\n", 0)
+    done = run("import", log, "--dir", directory)
+    assert (done.returncode, "has queues already" in done.stderr) == (1, True)
+    copy = tmp_path / "messages"
+    done = run("export", tmp_path / "out", "--messages", copy, "--dir", directory)
+    assert done.stdout == "Exported 1 queues, 0 services, 1 messages and 0 notifications.\n"
+    assert (tmp_path / "out").read_text() == log.read_text()
+    assert copy.read_text() == messages.read_text()
+    (directory / "import-unfinished").write_text("of other files")
+    for command in (("start",), ("export", tmp_path / "x"), ("copy-store", "--to", "sqlite:///x")):
+        assert "run `heliograph smp import` again" in run(*command, "--dir", directory).stderr
+    done = run("import", log, "--dir", directory)
+    assert (done.returncode, "an import of other files" in done.stderr) == (1, True)
+    assert (directory / "import-unfinished").read_text() == "of other files"
+
+
+def test_copy_the_store_to_postgresql_and_back(directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(f"{CREATE}\n")
+    (tmp_path / "messages").write_text(f"{MESSAGE}\n")
+    assert "no store yet" in run("copy-store", "--to", "sqlite:///x.db", "--dir", directory).stderr
+    files = (tmp_path / "log", "--messages", tmp_path / "messages")
+    assert run("import", *files, "--dir", directory).returncode == 0
+    url = shared_postgres().new_url()
+    done = run("copy-store", "--to", url, "--dir", directory)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"queues +1\n", done.stdout)
+    assert re.search(r"messages +1\n", done.stdout)
+    done = run("copy-store", "--to", url, "--dir", directory)
+    assert (done.returncode, "not empty" in done.stderr) == (1, True)
+    environ = {"HELIOGRAPH_SMP_STORE_URL": url}
+    done = run("copy-store", "--to", "sqlite:///back.db", "--dir", directory, **environ)
+    assert done.returncode == 0, done.stderr
+    environ = {"HELIOGRAPH_SMP_STORE_URL": "sqlite:///back.db"}
+    out = tmp_path / "out"
+    assert run("export", out, "--dir", directory, **environ).returncode == 0
+    assert out.read_text() == f"{CREATE}\n"
+    assert "must be sqlite" in run("copy-store", "--to", "mysql://x", "--dir", directory).stderr

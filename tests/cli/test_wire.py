@@ -83,3 +83,9 @@ def test_malformed_command_in_a_sound_frame(capsys: pytest.CaptureFixture[str]) 
     assert "correlation ID  'c'" in out
     assert "'HELLO', malformed" in out
     assert "cannot be explained as NTF content" in err
+
+
+def test_handshake_without_being_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    block = pad(b"\x00\x06\x00\x06\x00", 16384)
+    assert main(["wire", "decode", block.hex()]) == 0
+    assert "SMP server handshake" in capsys.readouterr().out

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PublicKey
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from nacl import bindings
 
 from heliograph.crypto import authorization, boxes, keys
@@ -18,17 +17,18 @@ from heliograph.crypto.authorization import (
     verify_authorization,
 )
 from heliograph.crypto.errors import CryptoError
-from heliograph.crypto.keys import KeyPair, generate_key_pair, public_key, verify
+from heliograph.crypto.keys import KeyPair, public_key, verify
 from heliograph.wire.keys import KEY_SIZE, PKCS8_PREFIX, SPKI_PREFIX, Algorithm
 from tests.crypto.golden import golden
+from tests.keys import fixed_key_pair
 
 SIZE = {Algorithm.X25519: 80, Algorithm.ED25519: 64, Algorithm.ED448: 114}
 OTHER_SIZES = sorted({*range(256)} - {*SIZE.values()})
 LOW_ORDER = SPKI_PREFIX[Algorithm.X25519] + bytes(32)
 
-SERVER = generate_key_pair(Algorithm.X25519)
-CLIENT = {algorithm: generate_key_pair(algorithm) for algorithm in Algorithm}
-STRANGER = {algorithm: generate_key_pair(algorithm) for algorithm in Algorithm}
+SERVER = fixed_key_pair(Algorithm.X25519, "server")
+CLIENT = {algorithm: fixed_key_pair(algorithm, "client") for algorithm in Algorithm}
+STRANGER = {algorithm: fixed_key_pair(algorithm, "stranger") for algorithm in Algorithm}
 CORR_ID = bytes(range(24))
 AUTHORIZED = b"the authorized bytes"
 

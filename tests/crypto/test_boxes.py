@@ -5,8 +5,7 @@ import importlib.util
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 from nacl import bindings
 
 from heliograph.crypto import boxes

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.hashes import SHA512
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from heliograph.crypto.boxes import TAG_SIZE, box, open_box
 from heliograph.crypto.chains import BlockCipher, ChainStep, chain_init, chain_step, hkdf

@@ -8,8 +8,9 @@ from heliograph.crypto.jwt import RsaKey, parse_jwt, sign_jwt
 from heliograph.crypto.p256 import P256Key
 from heliograph.wire.primitives import b64decode
 from tests.crypto.test_p256 import KEY
+from tests.keys import fixed_rsa_key
 
-RSA = RsaKey.generate()
+RSA = fixed_rsa_key()
 
 # RFC 7515, appendix A.3
 RFC_7515 = (

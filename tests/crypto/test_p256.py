@@ -6,8 +6,9 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from heliograph.crypto import p256
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.p256 import P256Key
+from tests.keys import fixed_p256_key
 
-KEY = P256Key.generate()
+KEY = fixed_p256_key("own")
 
 
 def pem_of(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey, password: bytes = b"") -> bytes:

@@ -3,14 +3,14 @@
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.keys import KeyPair, generate_key_pair, public_key, sign, verify
 from heliograph.crypto.session_keys import sign_session_key, verify_session_key
 from heliograph.wire.keys import KEY_SIZE, PKCS8_PREFIX, SPKI_PREFIX, Algorithm
 from tests.crypto.golden import golden
+from tests.keys import fixed_key_pair
 
 SIGNING = [Algorithm.ED25519, Algorithm.ED448]
 SESSION = [Algorithm.X25519, Algorithm.ED25519]
@@ -18,8 +18,8 @@ IDENTIFIER = {
     Algorithm.ED25519: bytes.fromhex("300506032b6570"),
     Algorithm.ED448: bytes.fromhex("300506032b6571"),
 }
-LEAVES = {algorithm: generate_key_pair(algorithm) for algorithm in Algorithm}
-KEY = generate_key_pair(Algorithm.X25519).public
+LEAVES = {algorithm: fixed_key_pair(algorithm, "leaf") for algorithm in Algorithm}
+KEY = fixed_key_pair(Algorithm.X25519, "session").public
 
 
 def der(tag: int, content: bytes, *, width: int = 0) -> bytes:

@@ -1,7 +1,6 @@
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from heliograph.crypto import webpush
 from heliograph.crypto.errors import CryptoError

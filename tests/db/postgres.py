@@ -20,7 +20,8 @@ import psycopg
 from psycopg import sql
 
 _NOBODY = 65534
-_OPTIONS = ("fsync=off", "listen_addresses=", "max_connections=50", "log_min_messages=panic")
+_OPTIONS = ("fsync=off", "max_connections=50", "log_min_messages=panic")
+_AUTH = ("--auth-local=trust", "--auth-host=scram-sha-256")
 _TIMEOUT = 30.0
 
 
@@ -41,19 +42,24 @@ def _copy(target: Path) -> Path:
 
 
 class Postgres:
-    """A server on a socket in a directory of its own."""
+    """A server on a socket in a directory of its own.
 
-    def __init__(self) -> None:
+    With a `port` it listens on 127.0.0.1 too, for users with a password.
+    """
+
+    def __init__(self, program: Path | None = None, *, port: int | None = None) -> None:
+        """`program` is an installation to use instead of the package's."""
+        self._port = port
         self._root = Path(tempfile.mkdtemp(prefix="heliograph-pg-"))
         self._data = self._root / "data"
         self._names = itertools.count()
         self._user = _NOBODY if os.geteuid() == 0 else None
-        self._program = _installed()
+        self._program = program or _installed()
         if self._user is not None:
-            self._program = _copy(self._root)
+            self._program = program or _copy(self._root)
             os.chown(self._root, _NOBODY, _NOBODY)
         subprocess.run(
-            [*self._command("initdb"), "-U", "test", "--auth=trust", "--no-sync", "--locale=C"],
+            [*self._command("initdb"), "-U", "test", "--no-sync", "--locale=C", *_AUTH],
             user=self._user,
             check=True,
             stdout=subprocess.DEVNULL,
@@ -65,7 +71,7 @@ class Postgres:
         return [str(self._program / "bin" / program), "-D", str(self._data)]
 
     def start(self) -> None:
-        options = [text for option in _OPTIONS for text in ("-c", option)]
+        options = [text for option in self.options() for text in ("-c", option)]
         self._process = subprocess.Popen(
             [*self._command("postgres"), "-k", str(self._root), *options],
             user=self._user,
@@ -79,6 +85,11 @@ class Postgres:
             except psycopg.OperationalError:
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
+
+    def options(self) -> tuple[str, ...]:
+        if self._port is None:
+            return (*_OPTIONS, "listen_addresses=")
+        return (*_OPTIONS, "listen_addresses=127.0.0.1", f"port={self._port}")
 
     def kill(self) -> None:
         """As if the machine failed: nothing is finished."""
@@ -104,7 +115,8 @@ class Postgres:
 
     @property
     def url(self) -> str:
-        return f"postgresql:///postgres?user=test&host={quote(str(self._root), safe='')}"
+        port = "" if self._port is None else f"&port={self._port}"
+        return f"postgresql:///postgres?user=test&host={quote(str(self._root), safe='')}{port}"
 
     def new_url(self) -> str:
         """Of a schema that has nothing in it."""

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sqlite3
+import stat
 import sys
 import threading
 import time
@@ -15,13 +16,14 @@ import pytest
 
 from heliograph.db import database as module
 from heliograph.db.database import Database, Migration, migrate
-from heliograph.db.dialects import Dialect, SqliteDialect, Transaction, open_dialect
+from heliograph.db.dialects import Dialect, Transaction, open_dialect
 from heliograph.db.errors import (
     DatabaseBusy,
     DatabaseError,
     DatabaseLost,
     DatabaseNewer,
 )
+from heliograph.db.sqlite import SqliteDialect
 from tests.db.postgres import shared_postgres
 
 MIGRATIONS = (
@@ -252,7 +254,7 @@ class TestMigrations:
             assert await database.read(lambda tx: tx.query("SELECT id FROM more")) == []
 
     async def test_the_router_s_schema(self, url: str) -> None:
-        from heliograph.smp.schema import MIGRATIONS as SMP
+        from heliograph.smp.store.schema import MIGRATIONS as SMP
 
         async with opened_with(url, SMP) as database:
             for table in ("queues", "messages", "notifications", "services"):
@@ -271,15 +273,22 @@ async def opened_with(url: str, migrations: tuple[Migration, ...]) -> AsyncItera
 
 
 class TestSqlite:
+    @pytest.mark.usefixtures("open_umask")
+    async def test_files_are_private(self, sqlite_url: str, tmp_path: Path) -> None:
+        async with opened(sqlite_url, exclusive=True) as database:
+            await database.write(insert(1))
+            dialect = open_dialect(sqlite_url, read_only=True)
+            dialect.backup(tmp_path / "copy.db")
+            dialect.close()
+            modes = modes_in(tmp_path)
+        names = ("test.db", "test.db-wal", "test.db-shm", "test.db.lock", "copy.db")
+        assert modes == dict.fromkeys(names, 0o600)
+
     async def test_commits_reach_the_disk(self, sqlite_url: str) -> None:
         dialect = open_dialect(sqlite_url)
         assert dialect.query("PRAGMA journal_mode", ()) == [("wal",)]
         assert dialect.query("PRAGMA synchronous", ()) == [(2,)]
         dialect.close()
-
-    async def test_directories_are_made(self, tmp_path: Path) -> None:
-        async with opened(f"sqlite:///{tmp_path}/a/b/test.db") as database:
-            assert await database.read(ids) == []
 
     async def test_another_process_writes(
         self, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
@@ -338,6 +347,28 @@ class TestSqlite:
             with pytest.raises(DatabaseError):
                 await database.backup(tmp_path / "nowhere" / "copy.db")
             assert await database.write(insert(1)) == 1
+
+    async def test_failed_backup_leaves_nothing(self, sqlite_url: str, tmp_path: Path) -> None:
+        target = tmp_path / "copies" / "copy.db"
+        target.mkdir(parents=True)  # a directory cannot be replaced by a file
+        async with opened(sqlite_url) as database:
+            with pytest.raises(DatabaseError):
+                await database.backup(target)
+        assert os.listdir(target.parent) == ["copy.db"]
+
+    async def test_backup_is_for_its_owner_alone(self, sqlite_url: str, tmp_path: Path) -> None:
+        async with opened(sqlite_url) as database:
+            await database.backup(tmp_path / "copy.db")
+        assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
+
+    async def test_missing_directory_is_not_created(self, tmp_path: Path) -> None:
+        with pytest.raises(DatabaseError, match="does not exist: create or mount it"):
+            await Database.open(f"sqlite:///{tmp_path}/volume/test.db", MIGRATIONS)
+        assert os.listdir(tmp_path) == []
+
+
+def modes_in(directory: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
 
 
 def rows_of(path: Path) -> list[Any]:

@@ -21,7 +21,7 @@ OWN_AND_WAIT = """
 import sys
 from heliograph.db.dialects import open_dialect
 dialect = open_dialect(sys.argv[1])
-dialect.own("another")
+dialect.lock_exclusively("another")
 print("owned", flush=True)
 sys.stdin.read()
 """
@@ -120,11 +120,11 @@ async def test_closing_does_not_wait_long_for_what_is_lost(
     await asyncio.to_thread(server.kill)
     try:
         if not lost_before:
-            database.hurry(0.5)
+            database.limit_wait(0.5)
         job = database.write(lambda tx: tx.execute("INSERT INTO items VALUES (1)"))
         await asyncio.sleep(0.3 if lost_before else 0)
         begin = time.monotonic()
-        database.hurry(0.5)
+        database.limit_wait(0.5)
         await database.close()
         with pytest.raises(DatabaseLost):
             await job
@@ -141,8 +141,8 @@ async def test_back_before_the_time_to_close_is_over(
     database = await Database.open(postgres_url, MIGRATIONS, retry_for=300)
     await asyncio.to_thread(server.kill)
     job = database.write(lambda tx: tx.execute("INSERT INTO items VALUES (1)"))
-    database.hurry(60)
+    database.limit_wait(60)
     await asyncio.to_thread(server.start)
     await job
     await database.close()
-    assert "trying again" in caplog.text
+    assert "retrying in" in caplog.text

@@ -1,15 +1,16 @@
 """PostgreSQL by its pipeline: every kind of value, and errors that come after their cause."""
 
+import asyncio
 import math
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
-from heliograph.db import postgres
+from heliograph.db import database as database_module, postgres
+from heliograph.db.database import Database
 from heliograph.db.dialects import open_dialect
 from heliograph.db.errors import DatabaseError, DatabaseLost
 from heliograph.db.postgres import PostgresDialect
@@ -221,3 +222,32 @@ def test_a_plan_is_no_older_than_a_moment(
         for _ in range(3):
             ids(dialect)
         assert discarded() == before + expected
+
+
+def test_a_statement_behind_a_lock_ends(dialect: PostgresDialect, postgres_url: str) -> None:
+    dialect.execute(INSERT, (1, b"", "", 0.0))
+    waiting = open_dialect(postgres_url, statement_timeout=0.2)
+    dialect.begin()
+    dialect.query("SELECT 1 FROM items WHERE id = 1 FOR UPDATE", ())
+    waiting.begin()
+    waiting.execute("UPDATE items SET note = 'x' WHERE id = 1", ())
+    with pytest.raises(DatabaseLost, match="statement timeout"):
+        waiting.commit()
+    waiting.close()
+    dialect.rollback()
+
+
+async def test_a_router_has_a_time_limit_for_statements(
+    dialect: PostgresDialect, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_module, "STATEMENT_TIMEOUT", 0.2)
+    dialect.execute(INSERT, (1, b"", "", 0.0))
+    async with await Database.open(postgres_url, (), retry_for=0.1) as database:
+        dialect.begin()
+        dialect.query("SELECT 1 FROM items WHERE id = 1 FOR UPDATE", ())
+        update = "UPDATE items SET note = 'x' WHERE id = 1"
+        writing = [database.write(lambda tx: tx.execute(update)) for _ in range(20)]
+        results = await asyncio.gather(*writing, return_exceptions=True)
+        assert {type(result) for result in results} == {DatabaseLost}
+        dialect.rollback()
+        await database.write(lambda tx: tx.execute(update))

@@ -1,4 +1,4 @@
-"""As much of PromQL as tells which metrics and labels an expression uses.
+"""As much of PromQL as shows which metrics and labels an expression uses.
 
 It raises `ValueError` for what is not an expression: unbalanced brackets, strange characters, two
 values without an operator between them.

@@ -11,8 +11,9 @@ import yaml  # type: ignore[import-untyped]
 
 from heliograph.cli.main import parser
 from heliograph.ntf.config import NtfConfig
-from heliograph.runtime.options import options
+from heliograph.runtime.config.options import options
 from heliograph.smp.config import SmpConfig
+from heliograph.system.config import SystemConfig
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -34,7 +35,11 @@ MADE_BY_THE_OPERATOR = "./secrets/"
 def variables() -> set[str]:
     return {
         option.variable(prefix)
-        for config, prefix in ((SmpConfig, "HELIOGRAPH_SMP"), (NtfConfig, "HELIOGRAPH_NTF"))
+        for config, prefix in (
+            (SmpConfig, "HELIOGRAPH_SMP"),
+            (NtfConfig, "HELIOGRAPH_NTF"),
+            (SystemConfig, "HELIOGRAPH_SYSTEM"),
+        )
         for option in options(config)
     }
 
@@ -103,10 +108,11 @@ def test_container_files(file: Path) -> None:
     found = instructions(file)
     assert {name for name, _ in found} <= INSTRUCTIONS
     assert found[0][0] in ("FROM", "ARG")
+    [lock] = [rest.removeprefix("LOCK=") for name, rest in found if name == "ARG"]
     for name, rest in found:
         if name == "COPY" and not rest.startswith("--from"):
             *sources, _ = rest.split()
-            for source in sources:
+            for source in (source.replace("${LOCK}", lock) for source in sources):
                 assert (ROOT / source).exists(), source
         if name in ("CMD", "ENTRYPOINT"):
             assert isinstance(yaml.safe_load(rest), list)

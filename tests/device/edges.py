@@ -4,13 +4,13 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from heliograph.device import app, background, background_task, core, entity, pushes
-from heliograph.device.states import AppState, CoreState, NotificationsMode
-from tests.device.test_background import INPUTS as BACKGROUND_INPUTS
-from tests.device.test_background import NOW, in_phase
-from tests.device.test_entity import DEFAULT, EXPECTED
-from tests.device.test_entity import INPUTS as ENTITY_INPUTS
-from tests.device.test_pushes import INPUTS as PUSH_INPUTS
+from heliograph.device.app import app, background, background_task
+from heliograph.device.extension import core, entity, pushes
+from heliograph.device.states import AppState, CoreState
+from heliograph.wire.ntf.tokens import NotificationsMode
+from tests.device.app.test_background import INPUTS as BACKGROUND_INPUTS, NOW, in_phase
+from tests.device.extension.test_entity import DEFAULT, EXPECTED, INPUTS as ENTITY_INPUTS
+from tests.device.extension.test_pushes import INPUTS as PUSH_INPUTS
 
 Edge = tuple[str, str]
 
@@ -23,7 +23,7 @@ def edges() -> dict[str, set[Edge]]:
         "One push": _pushes(),
         "One connection of a push": _entity(),
         "Background refresh": _background(),
-        "Protection of a call": _task(),
+        "A background task": _task(),
     }
     return {name: {edge for edge in all_ if edge[0] != edge[1]} for name, all_ in found.items()}
 
@@ -39,24 +39,24 @@ def _core() -> Iterator[Edge]:
 
 
 def _pushes() -> Iterator[Edge]:
-    for phase, happened in itertools.product(pushes.Phase, PUSH_INPUTS):
+    for phase, happened in itertools.product(pushes.PushPhase, PUSH_INPUTS):
         yield phase.name, pushes.step(phase, happened)[0].name
 
 
 def _entity() -> Iterator[Edge]:
-    for phase, happened in itertools.product(entity.Phase, ENTITY_INPUTS):
-        after, _ = entity.step(entity.Entity(EXPECTED, DEFAULT, phase), happened)
+    for phase, happened in itertools.product(entity.EntityPhase, ENTITY_INPUTS):
+        after, _ = entity.step(entity.NotificationEntity(EXPECTED, DEFAULT, phase), happened)
         yield phase.name, after.phase.name
 
 
 def _background() -> Iterator[Edge]:
-    for phase, happened in itertools.product(background.Phase, BACKGROUND_INPUTS):
+    for phase, happened in itertools.product(background.RefreshPhase, BACKGROUND_INPUTS):
         for mode, due_at in itertools.product(NotificationsMode, (None, NOW + 5)):
             state = replace(in_phase(phase), mode=mode, due_at=due_at)
             yield phase.name, background.step(state, happened, NOW)[0].phase.name
 
 
 def _task() -> Iterator[Edge]:
-    for phase, happened in itertools.product(background_task.Phase, background_task.Input):
+    for phase, happened in itertools.product(background_task.TaskPhase, background_task.Input):
         task = background_task.BackgroundTask(phase, NOW)
         yield phase.name, background_task.step(task, happened, NOW)[0].phase.name

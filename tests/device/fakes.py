@@ -3,11 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
-from heliograph.device.chat import ExpectedMessage, NotifiedConnection
-from heliograph.device.content import Content
-from heliograph.device.entity import Got
-from heliograph.device.manager import Loaded, Presentation
-from heliograph.device.states import AppState, CoreState, NotificationsMode, PreviewMode
+from heliograph.device.chats.content import Content
+from heliograph.device.chats.model import (
+    ExpectedMessage,
+    FetchedMessage,
+    Loaded,
+    NotifiedConnection,
+)
+from heliograph.device.states import AppState, CoreState, Presentation, PreviewMode
+from heliograph.wire.ntf.tokens import NotificationsMode
 
 
 class Shared:
@@ -22,6 +26,13 @@ class Shared:
         self.preview_mode = PreviewMode.MESSAGE
         self.notifications = NotificationsMode.PERIODIC
         self.unread = 0
+        self.user: int | None = None
+
+    async def active_user(self) -> int | None:
+        return self.user
+
+    async def set_active_user(self, user: int) -> None:
+        self.user = user
 
     async def app_state(self) -> AppState:
         return self.app
@@ -69,18 +80,27 @@ class Core:
     def __init__(self) -> None:
         self.is_open = False
         self.opened = 0
-        self.queues: dict[str, list[Got]] = {}
+        self.queues: dict[str, list[FetchedMessage]] = {}
         self.found: dict[bytes, Sequence[NotifiedConnection]] = {}
         self.failure: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
         self.may_fetch = asyncio.Semaphore(1000)
         self.fetching: list[str] = []
-        self.inbox: asyncio.Queue[Got | Exception] = asyncio.Queue()
+        self.inbox: asyncio.Queue[FetchedMessage | Exception] = asyncio.Queue()
         self.accepted: list[str] = []
+        self.calls: list[tuple[str, bool]] = []
         self.waiting = Loaded()
+        self.platform: Platform | None = None
+        self.unprotected: list[str] = []
+        """Calls made while the platform might suspend the app, if there is a platform."""
+
+    def _called(self, name: str) -> None:
+        if self.platform is not None and not self.platform.tasks:
+            self.unprotected.append(name)
 
     async def open(self) -> None:
+        self._called("open")
         if self.is_open:
             return
         await self.gate.wait()
@@ -90,13 +110,14 @@ class Core:
         self.opened += 1
 
     async def close(self) -> None:
+        self._called("close")
         self.is_open = False
 
-    async def look(self, nonce: bytes, box: bytes) -> Sequence[NotifiedConnection]:
+    async def read_push(self, nonce: bytes, box: bytes) -> Sequence[NotifiedConnection]:
         assert self.is_open
         return self.found[nonce]
 
-    async def fetch(self, conn_id: str, expected: ExpectedMessage) -> Got | None:
+    async def fetch(self, conn_id: str, expected: ExpectedMessage) -> FetchedMessage | None:
         self.fetching.append(conn_id)
         await self.may_fetch.acquire()
         assert self.is_open
@@ -104,9 +125,10 @@ class Core:
         return queue.pop(0) if queue else None
 
     async def loaded(self) -> Loaded:
+        self._called("loaded")
         return self.waiting
 
-    async def messages(self) -> AsyncIterator[Got]:
+    async def messages(self) -> AsyncIterator[FetchedMessage]:
         while True:
             item = await self.inbox.get()
             if isinstance(item, Exception):
@@ -114,7 +136,12 @@ class Core:
             yield item
 
     async def accept_contact(self, chat_id: str) -> None:
+        self._called("accept_contact")
         self.accepted.append(chat_id)
+
+    async def answer_call(self, chat_id: str, accept: bool) -> None:
+        self._called("answer_call")
+        self.calls.append((chat_id, accept))
 
 
 class Platform:
@@ -159,11 +186,3 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-async def until(condition: "object", patience: float = 20.0) -> None:
-    """Poll a function of no arguments."""
-    assert callable(condition)
-    async with asyncio.timeout(patience):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)

@@ -1,33 +1,33 @@
 """Chats that the device's tests speak of."""
 
-from heliograph.device.chat import (
+from heliograph.device.chats.model import (
     CallInvitation,
     CallInvited,
     CallMedia,
+    ChatGroup,
     ChatItem,
     ConnectionEntity,
+    ConnectionPurpose,
     Contact,
     ContactConnected,
     ContactRequest,
     ContactRequested,
     ExpectedMessage,
-    Group,
     MessageReceived,
     NotifiedConnection,
-    Purpose,
     User,
 )
-from heliograph.device.text import format_text
+from heliograph.device.chats.text import format_text
 
 USER = User(1, "me")
 MUTED_USER = User(2, "quiet me", show_notifications=False)
 ALICE = Contact(7, "Alice")
 BOB = Contact(8, "Bob")
-GROUP = Group(9, "Climbing")
+GROUP = ChatGroup(9, "Climbing")
 REQUEST = ContactRequest(10, "Mallory")
 
 
-def message(text: str, chat: Contact | Group = ALICE, member: str = "") -> MessageReceived:
+def message(text: str, chat: Contact | ChatGroup = ALICE, member: str = "") -> MessageReceived:
     return MessageReceived(USER, chat, ChatItem(text, format_text(text), member=member))
 
 
@@ -46,5 +46,5 @@ def notified(
     contact: Contact | None = ALICE,
     user: User = USER,
 ) -> NotifiedConnection:
-    entity = ConnectionEntity(Purpose.DIRECT, contact)
+    entity = ConnectionEntity(ConnectionPurpose.DIRECT, contact)
     return NotifiedConnection(conn_id, user, entity, ExpectedMessage(msg_id, timestamp))

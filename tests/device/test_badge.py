@@ -1,8 +1,8 @@
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from heliograph.device.badge import Badge, total_unread_for_all_users
-from heliograph.device.chat import User
+from heliograph.device.badge import Badge
+from heliograph.device.chats.model import User
+from heliograph.device.chats.users import total_unread_for_all_users
 
 
 def test_the_unread_of_all_users_count() -> None:

@@ -19,8 +19,8 @@ from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import decode_address
 from heliograph.wire.errors import ErrorCode
 from heliograph.wire.keys import Algorithm
+from heliograph.wire.ntf.tokens import APNSDeviceToken, PushProvider
 from heliograph.wire.table import PING, PONG
-from heliograph.wire.tokens import APNSDeviceToken, PushProvider
 from tests.smp.support import Peer, Queue, create
 
 TIMEOUT = 40
@@ -110,8 +110,8 @@ async def test_messaging_router(disk: Path, tmp_path: Path) -> None:
         answers = [await queue.send(peer, b"x" * 10_000) for _ in range(3)]
         assert all(isinstance(answer, smp.ERR) for answer in answers)
         assert await peer.client.request(PING()) == PONG()
-        told = await asyncio.to_thread(diagnosis, tmp_path / "smp", f"sqlite:///{disk}/smp.db")
-        assert "PROBLEM  disk: the store has 0 MB left" in told
+        reported = await asyncio.to_thread(diagnosis, tmp_path / "smp", f"sqlite:///{disk}/smp.db")
+        assert "PROBLEM  disk: the store has 0 MB of free space" in reported
         filler.unlink()
         await until_accepted(queue, peer, b"after")
         assert await queue.receive_all(peer) == [b"before", b"after"]

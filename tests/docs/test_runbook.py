@@ -1,4 +1,4 @@
-"""What operators are told to type exists, and what can run here is run, from top to bottom."""
+"""The commands of the runbook exist, and what can run here is run, from top to bottom."""
 
 import argparse
 import os
@@ -18,12 +18,12 @@ import pytest
 from heliograph.cli.main import parser
 from heliograph.crypto.p256 import P256Key
 from heliograph.ntf.config import NtfConfig
-from heliograph.runtime.config import load
+from heliograph.runtime.config.file import load
+from heliograph.runtime.config.options import options
 from heliograph.runtime.identity import create_identity
-from heliograph.runtime.options import options
 from heliograph.smp.config import SmpConfig
-from tests.ntf.test_ini import INI
-from tests.ntf.test_storelog import ID, SCREATE, TCREATE
+from tests.ntf.reference.test_ini import INI
+from tests.ntf.reference.test_storelog import ID, SCREATE, TCREATE
 
 ROOT = Path(__file__).parents[2]
 RUNBOOK = ROOT / "docs" / "runbook.md"
@@ -43,7 +43,7 @@ REASONS = {
     "needs the reference's router",
     "asks Apple",
 }
-PATIENCE = 180
+TIMEOUT = 180
 """For one block, on a machine that has much else to do."""
 
 
@@ -171,7 +171,7 @@ class Operator:
                 env=self._environment,
                 capture_output=True,
                 text=True,
-                timeout=PATIENCE,
+                timeout=TIMEOUT,
                 check=False,
             )
             assert done.returncode == 0, f"line {block.line}: {done.stdout}{done.stderr}"
@@ -197,7 +197,7 @@ class Operator:
     def stop(self) -> None:
         if self._process is not None:
             self._process.send_signal(signal.SIGTERM)
-            self._process.communicate(timeout=PATIENCE)
+            self._process.communicate(timeout=TIMEOUT)
             self._process = None
 
 

@@ -1,6 +1,7 @@
 """The documentation as a site: it builds without a complaint, its links lead somewhere, and it
 needs nothing from elsewhere."""
 
+import os
 import runpy
 import subprocess
 import sys
@@ -11,17 +12,18 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from heliograph.ntf.lifecycle import Rejected, Simple, TokenEvent, step
-from heliograph.wire.tokens import InvalidReason, TokenStatus
+from heliograph.ntf.lifecycle import Rejected, TokenEvent, TokenTransition, step
+from heliograph.wire.ntf.tokens import InvalidReason, TokenStatus
+from tests.web.browser import CHROMIUM, tab
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 EVENTS: dict[str, tuple[TokenEvent, ...]] = {
-    "delivered": (Simple.DELIVERED,),
-    "code": (Simple.VERIFIED,),
+    "delivered": (TokenTransition.DELIVERED,),
+    "code": (TokenTransition.VERIFIED,),
     "rejected": (Rejected(InvalidReason.BAD),),
-    "TRPL": (Simple.REPLACED,),
-    "TNEW again, TRPL": (Simple.REGISTERED_AGAIN, Simple.REPLACED),
+    "TRPL": (TokenTransition.REPLACED,),
+    "TNEW again, TRPL": (TokenTransition.REGISTERED_AGAIN, TokenTransition.REPLACED),
 }
 
 
@@ -54,10 +56,11 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
     target = tmp_path_factory.mktemp("site")
     done = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(target)],
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=90,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -68,7 +71,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Page]:
 
 def test_every_page_is_there(site: dict[Path, Page]) -> None:
     names = {file.stem for file in site}
-    assert {page.stem for page in DOCS.glob("*.md")} <= names
+    assert {page.stem for page in DOCS.glob("*.md")} | {"cli", "api"} <= names
     assert not any(file.with_suffix(".py").exists() for file in site)
 
 
@@ -138,3 +141,29 @@ def test_picture_of_a_token_is_the_machine() -> None:
 
 def _name(status: TokenStatus) -> str:
     return "INVALID" if status.is_invalid else status.value
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+async def test_search_works_from_a_disk(site: dict[Path, Page]) -> None:
+    home = next(file for file in site if file.name == "index.html")
+    async with tab() as page:
+        await page.call("Page.navigate", url=f"{home.as_uri()}?q=quarantine")
+        await page.until("document.querySelectorAll('.md-search-result__item').length > 0")
+        await page.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=360, height=740, deviceScaleFactor=1, mobile=True,
+        )  # fmt: skip
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+async def test_diagrams_are_drawn_without_a_network(site: dict[Path, Page]) -> None:
+    device = next(file for file in site if file.name == "device.html")
+    async with tab() as page:
+        await page.call(
+            "Network.emulateNetworkConditions",
+            offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1,
+        )  # fmt: skip
+        await page.call("Page.navigate", url=device.as_uri())
+        await page.until("document.querySelectorAll('div.mermaid').length >= 7")
+        assert await page.evaluate("document.querySelectorAll('pre.mermaid').length") == 0

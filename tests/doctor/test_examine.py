@@ -1,5 +1,6 @@
 """Each finding of `heliograph doctor`, on real directories, stores, sockets and simulators."""
 
+import json
 import os
 import shutil
 import socket
@@ -25,12 +26,13 @@ from heliograph.doctor.examine import Examination, examine
 from heliograph.doctor.files import judge_disk
 from heliograph.doctor.findings import Finding, Level
 from heliograph.doctor.subject import Thresholds, find_directories
-from heliograph.ntf.schema import MIGRATIONS
-from heliograph.pipeline.tables import MANIFEST, DataFile, Manifest, encode
+from heliograph.ntf.store.schema import MIGRATIONS
+from heliograph.pipeline.tables.offsets import METADATA, Offsets, encode, write_account
 from heliograph.runtime.identity import rotate_leaf
-from heliograph.sim.apns import ApnsRules, ApnsService
-from heliograph.sim.script import Rule, Script
-from heliograph.sim.simulator import Simulator
+from heliograph.runtime.reference.storelog import UnfinishedImport
+from heliograph.sim.providers.apns import ApnsRules, ApnsService
+from heliograph.sim.providers.script import Script, ScriptRule
+from heliograph.sim.providers.simulator import Simulator
 from heliograph.wire.primitives import b64encode
 from tests.db.postgres import shared_postgres
 from tests.smp.support import World, a_world
@@ -114,15 +116,25 @@ async def test_which_router_it_is(home: Path, tmp_path: Path) -> None:
         (home / part / "config.toml").write_text("[listen]\nport = 0\n")
         assert (await findings(home / part))[0].level is Level.OK
     moved = (home / "ntf").rename(tmp_path / "elsewhere")
-    await the_one(moved, Level.PROBLEM, "cannot tell which router")
+    await the_one(moved, Level.PROBLEM, "cannot determine which router")
 
 
-async def test_a_password_file_that_is_missing(home: Path) -> None:
+@pytest.mark.parametrize("key", ["password_file", "admin_password_file"])
+async def test_a_password_file_that_is_missing(home: Path, key: str) -> None:
     text = (home / "smp" / "config.toml").read_text()
-    changed = text.replace('# password_file = ""', 'password_file = "absent"', 1)
+    changed = text.replace(f'# {key} = ""', f'{key} = "absent"', 1)
     assert changed != text
     (home / "smp" / "config.toml").write_text(changed)
-    await the_one(home / "smp", Level.PROBLEM, "password_file", "absent")
+    await the_one(home / "smp", Level.PROBLEM, key, "absent")
+
+
+@pytest.mark.parametrize("key", ["password_file", "user_password_file"])
+async def test_a_password_file_that_others_can_read(home: Path, key: str) -> None:
+    file = home / "smp" / "config.toml"
+    file.write_text(file.read_text().replace(f'# {key} = ""', f'{key} = "secret"', 1))
+    (home / "smp" / "secret").write_text("hunter2")
+    (home / "smp" / "secret").chmod(0o644)
+    await the_one(home / "smp", Level.PROBLEM, "secret can be read by others", "chmod 600")
 
 
 async def test_settings_in_the_environment_count(ntf: Path) -> None:
@@ -223,7 +235,7 @@ def test_judging_a_disk(free: int, inodes: int, level: Level) -> None:
 
 async def test_a_disk_that_is_full(ntf: Path) -> None:
     everything = Examination(network=False, environ={}, thresholds=Thresholds(free=1 << 60))
-    await the_one(ntf, Level.PROBLEM, "MB left", "old backups", how=everything)
+    await the_one(ntf, Level.PROBLEM, "MB of free space", "old backups", how=everything)
 
 
 async def test_a_place_for_the_store_that_is_missing(ntf: Path) -> None:
@@ -306,17 +318,16 @@ async def test_pushes_that_are_late(ntf: Path) -> None:
     dialect = open_dialect(url)
     since = int((time.time() - 3600) * 1000)
     dialect.execute(
-        "INSERT INTO debts VALUES (?, 'message', 'apns_test', 1, ?, 3, 0, 0)", (b"t", since)
+        "INSERT INTO pending_pushes VALUES (?, 'message', 'apns_test', 1, ?, 3, 0, 0)",
+        (b"t", since),
     )
     dialect.close()
-    await the_one(ntf, Level.WARNING, "1 owed, the oldest for 36", "Pushes are late")
+    await the_one(ntf, Level.WARNING, "1 pending, the oldest for 36", "Pushes are late")
 
 
 async def test_an_unfinished_import(ntf: Path) -> None:
-    from heliograph.ntf.service import UNFINISHED
 
-    assert store.UNFINISHED == UNFINISHED
-    (ntf / UNFINISHED).touch()
+    UnfinishedImport(ntf).mark()
     await the_one(ntf, Level.PROBLEM, "import was interrupted", "import FILE")
 
 
@@ -336,9 +347,12 @@ def segments(home: Path, *numbers: int, age: float = 0.0) -> None:
         os.utime(file, (time.time() - age, time.time() - age))
 
 
-def manifest(home: Path, **fields: Any) -> None:
-    (home / "tables").mkdir(exist_ok=True)
-    (home / "tables" / MANIFEST).write_bytes(encode(Manifest(version=1, **fields)))
+def commit(home: Path, **fields: Any) -> None:
+    """Write offsets as a Delta commit has them."""
+    info = {"commitInfo": {METADATA: encode(Offsets(batch=1, **fields))}}
+    log = home / "tables" / "events" / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    (log / f"{1:020}.json").write_text(json.dumps(info))
 
 
 async def of_pipeline(home: Path, how: Examination = OFFLINE) -> list[Finding]:
@@ -362,7 +376,7 @@ async def test_a_journal_without_a_pipeline(home: Path) -> None:
 
 async def test_a_pipeline_that_keeps_up_and_one_that_does_not(home: Path) -> None:
     segments(home, 1, 2, age=9999)
-    manifest(home, segments={"router/1": ((1, 2),)})
+    commit(home, segments={"router/1": ((1, 2),)})
     assert [item.level for item in await of_pipeline(home)] == [Level.OK, Level.OK]
     segments(home, 3, age=9999)
     words = ("1 segments wait", "heliograph pipeline status")
@@ -375,12 +389,15 @@ async def test_a_pipeline_that_keeps_up_and_one_that_does_not(home: Path) -> Non
 
 async def test_what_the_ledger_says(home: Path) -> None:
     segments(home, 1)
-    manifest(home, notes={"account": {"at": 0, "fates": {"accepted": 9, "unaccounted": 2}}})
+    commit(home)
+    write_account(home / "tables", {"at": 0, "outcomes": {"accepted": 9, "unaccounted": 2}})
     words = ("2 notifications are unaccounted for", "pipeline once")
     await the_one(home / "ntf", Level.PROBLEM, *words, environ=JOURNAL)
-    manifest(home, counts={"quarantined": 3})
+    write_account(home / "tables", {})
+    commit(home, counts={"quarantined": 3})
     await the_one(home / "ntf", Level.WARNING, "3 events or files", environ=JOURNAL)
-    (home / "tables" / MANIFEST).write_text("rubbish")
+    log = home / "tables" / "events" / "_delta_log"
+    (log / f"{1:020}.json").write_text("rubbish")
     await the_one(home / "ntf", Level.PROBLEM, "cannot be read", environ=JOURNAL)
 
 
@@ -395,26 +412,26 @@ def test_a_directory_that_may_not_be_looked_at(home: Path, monkeypatch: pytest.M
 
 
 async def test_what_is_in_quarantine(home: Path) -> None:
-    """Files as a whole are told from single events, though they are counted together."""
+    """Files as a whole are distinguished from single events, though they are counted together."""
     segments(home, 1)
-    manifest(home)
+    commit(home)
     event = {"event_id": "ab", "reason": "unknown kind", "raw": "{}"}
     file = {"event_id": "r/1-1.parquet", "reason": "not a Parquet file", "raw": None}
-    for name, rows in (("file", [file]), ("both", [event, file])):
-        pq.write_table(pa.Table.from_pylist(rows), home / "tables" / f"{name}.parquet")
 
-    def quarantine(name: str, count: int) -> None:
-        files = {"quarantine": (DataFile(f"{name}.parquet", 1, 1),)}
-        manifest(home, counts={"quarantined": count}, files=files)
+    def quarantine(rows: list[dict[str, Any]], count: int) -> None:
+        folder = home / "tables" / "quarantine" / "00000001-a"
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.Table.from_pylist(rows), folder / "part.parquet")
+        commit(home, counts={"quarantined": count})
 
-    quarantine("file", 1)
+    quarantine([file], 1)
     words = ("1 files of the journal cannot be read", "r/1-1.parquet (not a Parquet file)")
     await the_one(home / "ntf", Level.WARNING, *words, environ=JOURNAL)
-    quarantine("both", 3)
-    told = [item.text for item in bad(await of_pipeline(home))]
-    assert len(told) == 2
-    assert told[1] == "2 events are in quarantine: they do not fit the schema: unknown kind"
-    quarantine("gone", 3)
+    quarantine([event, file], 3)
+    reported = [item.text for item in bad(await of_pipeline(home))]
+    assert len(reported) == 2
+    assert reported[1] == "2 events are in quarantine: they do not fit the schema: unknown kind"
+    (home / "tables" / "quarantine" / "00000001-a" / "part.parquet").unlink()
     await the_one(home / "ntf", Level.WARNING, "3 events or files", environ=JOURNAL)
 
 
@@ -489,7 +506,7 @@ async def test_providers_that_take_our_credentials(
     ntf: Path, simulator: tuple[Simulator, dict[str, str]]
 ) -> None:
     running, variables = simulator
-    running.set_script(Script([Rule(status=400, reason="BadDeviceToken")]))
+    running.set_script(Script([ScriptRule(status=400, reason="BadDeviceToken")]))
     found = await online(ntf, variables)
     assert not bad(found)
     assert sum("takes our credentials" in item.text for item in found) == 2
@@ -504,7 +521,7 @@ async def test_providers_that_do_not(
     assert {item.level for item in found} == {Level.PROBLEM}
     assert all("InvalidProviderToken" in item.text for item in found)
     assert "clock" in found[0].advice
-    running.set_script(Script([Rule(status=503)]))
+    running.set_script(Script([ScriptRule(status=503)]))
     assert {item.level for item in bad(await online(ntf, variables))} == {Level.WARNING}
     await running.close()
     found = bad(await online(ntf, variables))

@@ -5,22 +5,29 @@ import contextlib
 import json
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 from heliograph.agent.agent import AgentSettings
 from heliograph.agent.clients import ClientSettings
 from heliograph.agent.keys import Cost
-from heliograph.device.content import Content
-from heliograph.device.states import AppState, NotificationsMode
+from heliograph.device.chats.content import Content
+from heliograph.device.states import AppState
+from heliograph.phone.phone import Phone
+from heliograph.phone.push import ApnsSource, PushSource
+from heliograph.phone.watch import Screen, Watch
 from heliograph.runtime.backoff import Backoff
-from heliograph.sim.phone import Phone
-from heliograph.sim.phone_push import ApnsSource, PushSource
-from heliograph.sim.phone_watch import Screen, Watch
+from heliograph.wire.ntf.tokens import NotificationsMode
 from tests.faults.processes import HELIOGRAPH, Process, SimulatorProcess, init
 
 TIMEOUT = 60.0
+_PATCH = (
+    "import heliograph.phone.app as app; until = app._until;"
+    " app._until = lambda condition, patience: until(condition, min(patience, 1.0));"
+)
+IMPATIENT = (*HELIOGRAPH[:2], f"{_PATCH} {HELIOGRAPH[2]}")
+"""The command, for a router that is down: it waits one second where a user's waits ten or more."""
 FAST = Backoff(first=0.1, last=0.5)
 SETTINGS = AgentSettings(
     clients=ClientSettings(backoff=FAST, stable_after=0.5),
@@ -71,7 +78,7 @@ class World:
             self.directory / name,
             name,
             [self.smp_address],
-            self.ntf_address,
+            [self.ntf_address],
             passphrase=passphrase,
             settings=SETTINGS,
         )
@@ -124,18 +131,18 @@ class Watching:
         await self.app.close()
         await self._source.close()
 
-    async def next(self, patience: float = TIMEOUT) -> Content:
+    async def next(self, within: float = TIMEOUT) -> Content:
         """The next notification."""
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(within):
             while len(self.screen.shown) <= self._taken:
                 self._news.clear()
                 await self._news.wait()
         self._taken += 1
         return self.screen.shown[self._taken - 1]
 
-    async def until(self, title: str, body: str, patience: float = TIMEOUT) -> Content:
+    async def until(self, title: str, body: str, within: float = TIMEOUT) -> Content:
         """The next that says so; those before it are passed over."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + within
         while True:
             content = await self.next(max(deadline - time.monotonic(), 0.1))
             if (content.title, content.body) == (title, body):
@@ -160,12 +167,6 @@ async def connect(world: World, alice: Phone, bob: Phone) -> None:
         link = await app.invite("bob")
     async with bob.app() as app:
         await app.accept(link, "alice")
-
-
-async def eventually(condition: Callable[[], Awaitable[bool]], patience: float = TIMEOUT) -> None:
-    async with asyncio.timeout(patience):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
 
 
 async def device(

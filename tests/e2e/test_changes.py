@@ -6,30 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.cli import device
-from heliograph.device import chats
-from heliograph.device.body import Text
-from heliograph.device.chats import Stage
-from heliograph.device.content import Category
-from heliograph.device.manager import Action, Response
-from heliograph.device.states import NotificationsMode as Mode
-from heliograph.sim import phone_sources
-from heliograph.sim.phone import SOURCE, Phone, PhoneError
-from heliograph.sim.phone_push import Delivered, PushSource, WebPushSource, opened
+from heliograph.cli.device import token
+from heliograph.device.app.manager import NotificationAction, Response
+from heliograph.device.chats import store as chats
+from heliograph.device.chats.body import Text
+from heliograph.device.chats.content import Category
+from heliograph.device.chats.store import ContactStage
+from heliograph.phone import sources as phone_sources
+from heliograph.phone.phone import SOURCE, Phone, PhoneError
+from heliograph.phone.push import DeliveredPush, PushSource, WebPushSource, opened
 from heliograph.wire.addresses import ServerAddress
-from heliograph.wire.push import CheckMessagesPush, MessagePush
-from heliograph.wire.tokens import DeviceToken, TokenStatus
-from tests.e2e.support import (
-    SETTINGS,
-    TIMEOUT,
-    Watching,
-    World,
-    connect,
-    eventually,
-    register,
-    watching,
-)
+from heliograph.wire.ntf.push import CheckMessagesPush, MessagePush
+from heliograph.wire.ntf.tokens import DeviceToken, NotificationsMode as Mode, TokenStatus
+from tests.e2e.support import SETTINGS, TIMEOUT, Watching, World, connect, register, watching
 from tests.faults.processes import Process, init
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -66,7 +57,7 @@ async def until_subscriptions(phone: Phone, count: int) -> None:
 class OnePush:
     """A provider that delivers one push, and no more."""
 
-    def __init__(self, source: PushSource, delivered: Delivered) -> None:
+    def __init__(self, source: PushSource, delivered: DeliveredPush) -> None:
         self._source = source
         self._delivered = delivered
 
@@ -74,9 +65,11 @@ class OnePush:
     def device(self) -> DeviceToken:
         return self._source.device
 
-    async def pushes(self) -> AsyncIterator[Delivered]:
+    async def pushes(self) -> AsyncIterator[DeliveredPush]:
         yield self._delivered
         await asyncio.Event().wait()
+
+    async def handled(self, push_id: str) -> None: ...
 
     async def close(self) -> None:
         await self._source.close()
@@ -94,7 +87,7 @@ async def test_modes(world: World, alice: Phone, bob: Phone) -> None:
     await until_subscriptions(alice, 0)
     await send(bob, "some time")
     # The router wakes the phone from time to time, and so does the platform.
-    check = OnePush(await world.source(alice), Delivered("check", CheckMessagesPush()))
+    check = OnePush(await world.source(alice), DeliveredPush("check", CheckMessagesPush()))
     phone = Watching(alice, check, await alice.shared.app_state())
     await phone.start()
     try:
@@ -149,12 +142,12 @@ async def test_a_contact_request_is_accepted_from_its_notification(
         content = await watch.next()
         assert content.title == "bob wants to connect!"
         assert content.category is Category.CONTACT_REQUEST
-        await watch.app.respond(Response(content, Action.ACCEPT_CONTACT.value))
+        await watch.app.respond(Response(content, NotificationAction.ACCEPT_CONTACT.value))
         await watch.app.open()
 
         async def is_connected() -> bool:
-            [row] = await alice.store.read(chats.contacts)
-            return row.stage is Stage.CONNECTED
+            [row] = await alice.store.read(lambda tx: chats.contacts(tx, 1))
+            return row.stage is ContactStage.CONNECTED
 
         await eventually(is_connected)
     async with bob.app() as app:
@@ -171,7 +164,7 @@ async def test_a_web_push_endpoint_of_the_phone_itself(
     directory = tmp_path / "alice"
     directory.mkdir()
     source = WebPushSource(directory)
-    await source.start()
+    await source.endpoint.start()
     smp, ntf = tmp_path / "smp", tmp_path / "ntf"
     await asyncio.gather(init("smp", smp), init("ntf", ntf))
     environment = {"HELIOGRAPH_NTF_PUSH_WEBPUSH_CA_FILE": str(directory / "ca.crt")}
@@ -180,7 +173,7 @@ async def test_a_web_push_endpoint_of_the_phone_itself(
     notifying = Process(ntf, "ntf", "start", environment=environment)
     try:
         await asyncio.gather(messaging.start(), notifying.start())
-        routers = ([messaging.ready], notifying.ready)
+        routers = ([messaging.ready], [notifying.ready])
         alice = await Phone.create(directory, "alice", *routers, settings=SETTINGS)
         bob = await Phone.create(tmp_path / "bob", "bob", *routers, settings=SETTINGS)
         async with alice.app() as app:
@@ -194,13 +187,13 @@ async def test_a_web_push_endpoint_of_the_phone_itself(
         try:
             await send(bob, "by Web Push")
             await watch.until("bob", "by Web Push")
-            await alice.store.set(SOURCE, f"webpush 127.0.0.1 {source.port}")
+            await alice.store.set(SOURCE, f"webpush 127.0.0.1 {source.endpoint.port}")
             async with alice.app() as app:
                 assert await app.set_mode(Mode.OFF) is None
                 with pytest.raises(OSError, match="in use"):
                     async with opened(await phone_sources.load(alice)):
                         pass
-                assert await device._change_mode(alice, app, Mode.INSTANT) == 0
+                assert await token.change_mode(alice, app, Mode.INSTANT) == 0
             assert "instant; the token is ACTIVE" in capsys.readouterr().out
             await send(bob, "by Web Push again")
             await watch.until("bob", "by Web Push again")
@@ -261,7 +254,7 @@ async def test_the_notification_router_moves(world: World, alice: Phone, bob: Ph
         await watch.until("bob", "by the new place")
 
 
-async def message_pushes(world: World, phone: Phone, count: int) -> list[Delivered]:
+async def message_pushes(world: World, phone: Phone, count: int) -> list[DeliveredPush]:
     """The first so many about messages."""
     source, found = await world.source(phone), []
     try:
@@ -308,7 +301,7 @@ async def push_about_two(world: World, alice: Phone) -> MessagePush:
             async for delivered in source.pushes():
                 push = delivered.push
                 if isinstance(push, MessagePush):
-                    found = await core.look(push.nonce, push.box)
+                    found = await core.read_push(push.nonce, push.box)
                     if sum(not item.is_old for item in found) == 2:
                         return push
     finally:
@@ -329,7 +322,7 @@ async def test_an_extension_that_is_killed_before_it_shows(
     assert isinstance(greeting.push, MessagePush)
     killed = alice.core()
     await killed.open()
-    [connection] = await killed.look(push.nonce, push.box)
+    [connection] = await killed.read_push(push.nonce, push.box)
     assert connection.expected is not None
     got = await killed.fetch(connection.conn_id, connection.expected)
     while got is not None and got.msg_id != connection.expected.msg_id:

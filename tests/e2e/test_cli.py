@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.support import WatchProcess, World, device, eventually
-from tests.faults.processes import Process
-from tests.faults.processes import init as init_router
+from tests.e2e.support import IMPATIENT, WatchProcess, World, device
+from tests.faults.processes import Process, init as init_router
+from tests.waiting import eventually
 
 
 async def init(world: World, directory: Path, name: str, *more: str) -> str:
@@ -32,7 +32,7 @@ async def test_two_phones(world: World, tmp_path: Path) -> None:
     registered = await device("register", alice, "--apns", world.apns.control, *secret)
     assert registered == "The token is ACTIVE; notifications are instant.\n"
     link = (await device("connect", alice, *secret)).strip()
-    assert link.startswith("smp://")
+    assert link.startswith("https://127.0.0.1/i#")
     joined = await device("connect", bob, link, "--name", "Alice")
     assert joined == "Joined as Alice; messages can be sent.\n"
 
@@ -73,7 +73,7 @@ async def test_two_phones(world: World, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 async def test_a_token_of_a_real_device(world: World, tmp_path: Path) -> None:
-    """A terminal cannot have Apple's token: it may name one, and is told where its pushes go."""
+    """A terminal cannot have Apple's token: it may name one, and learns where its pushes go."""
     phone = tmp_path / "phone"
     await init(world, phone, "P")
     named = await device("register", phone, "--token", f"apns_test {'00ff' * 16}")
@@ -82,8 +82,8 @@ async def test_a_token_of_a_real_device(world: World, tmp_path: Path) -> None:
     assert "a terminal cannot see them" in await device("watch", phone, ok=False)
     record = world.apns.record
     await eventually(lambda: is_recorded(record))
-    [entry] = [json.loads(line) for line in record.read_text().splitlines()]
-    verified = await device("verify", phone, "--push", entry["body"])
+    [body] = accepted_bodies(record)
+    verified = await device("verify", phone, "--push", body)
     assert verified == "The token is ACTIVE.\n"
 
 
@@ -107,7 +107,7 @@ async def test_an_active_app_and_a_contact_that_must_be_accepted(
     accepted = await device("connect", alice, "--accept", "Bob")
     assert accepted == "Accepted Bob; messages can be sent.\n"
     again = await device("connect", alice, "--accept", "Bob", ok=False)
-    assert "does not wait to be accepted" in again
+    assert "has no pending contact request" in again
     assert "Bob (connected)" in await device("status", alice)
     assert await device("send", alice, "Bob", "welcome") == "Sent.\n"
 
@@ -147,7 +147,7 @@ async def test_a_router_that_is_down_and_a_link_that_was_used(world: World, tmp_
     wrong = await device("register", alice, "--apns", world.apns.url, ok=False)
     assert "prints after the word control" in wrong
     await device("register", alice, "--apns", world.apns.control)
-    link = (await device("connect", alice, "--name", "bob")).strip()
+    link = (await device("connect", alice, "--name", "bob", "--full")).strip()
     await device("connect", bob, link, "--name", "alice")
     refused = "refused: this link was used already, or the contact deleted the chat"
     assert refused in await device("connect", carol, link, "--name", "alice", ok=False)
@@ -155,8 +155,8 @@ async def test_a_router_that_is_down_and_a_link_that_was_used(world: World, tmp_
     assert "alice (refused)" in await device("status", carol)
 
     await world.ntf.kill()
-    down = await device("mode", alice, "periodic")
-    assert "Notifications will be periodic: it changes when the router can be reached" in down
+    down = await device("mode", alice, "periodic", command=IMPATIENT)
+    assert "Notifications will be periodic once the router can be reached" in down
     assert json.loads(await device("status", alice, "--json"))["mode"] == "periodic"
     await world.ntf.start()
     assert "the token is ACTIVE" in await device("mode", alice, "instant")
@@ -186,12 +186,13 @@ async def test_a_link_of_a_router_that_is_down_and_moves(world: World, tmp_path:
         routers = ("--smp", address, "--ntf", world.ntf_address)
         await device("init", alice, "--name", "Alice", *routers)
         await init(world, bob, "Bob")
-        link = (await device("connect", alice, "--name", "Bob")).strip()
+        link = (await device("connect", alice, "--name", "Bob", "--full")).strip()
         await router.kill()
-        joined = await device("connect", bob, link, "--name", "Alice")
+        joined = await device("connect", bob, link, "--name", "Alice", command=IMPATIENT)
         assert "messages can be sent" not in joined
-        assert joined.startswith("Joined as Alice, who cannot know it yet: the contact's router")
-        assert (await device("send", bob, "Alice", "hello")).startswith("Kept: ")
+        assert joined.startswith("Joined as Alice. The contact's router does not answer yet")
+        sent = await device("send", bob, "Alice", "hello", command=IMPATIENT)
+        assert sent.startswith("Stored: ")
 
         router._options = ("--host", "127.0.0.2", "--port", port)
         await router.start()
@@ -199,7 +200,7 @@ async def test_a_link_of_a_router_that_is_down_and_moves(world: World, tmp_path:
         assert "knows no router of that identity" in await device("move", bob, wrong, ok=False)
         for directory in (alice, bob):
             moved = await device("move", directory, router.ready)
-            assert moved == "Known; this phone goes on there.\n"
+            assert moved == "Done: this phone uses the router at its new address.\n"
         await device("register", alice, "--apns", world.apns.control)
         watch = WatchProcess(alice, "--app", "active")
         await watch.start()
@@ -217,9 +218,10 @@ async def has_unread(directory: Path) -> bool:
     return unread == 1
 
 
-def size(record: Path) -> int:
-    return record.stat().st_size if record.exists() else 0
-
-
 async def is_recorded(record: Path) -> bool:
-    return size(record) > 0
+    return len(accepted_bodies(record)) > 0
+
+
+def accepted_bodies(record: Path) -> list[str]:
+    lines = record.read_text().splitlines() if record.exists() else []
+    return [entry["body"] for entry in map(json.loads, lines) if entry["accepted"]]

@@ -25,7 +25,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 async def two_phones(world: World, tmp_path: Path) -> tuple[Path, Path]:
-    """Alice, who has been told that Bob joined, and Bob."""
+    """Alice, notified that Bob joined, and Bob."""
     alice, bob = tmp_path / "alice", tmp_path / "bob"
     for directory in (alice, bob):
         routers = ("--smp", world.smp_address, "--ntf", world.ntf_address)
@@ -68,7 +68,7 @@ async def test_a_sender_whose_clock_jumps(world: World, tmp_path: Path) -> None:
     alice, bob = await two_phones(world, tmp_path)
     await world.smp.kill()
     kept = await device("send", bob, "alice", "kept", command=skewed(FAR))
-    assert kept.startswith("Kept: ")
+    assert kept.startswith("Stored: ")
     await world.smp.start()
     assert await device("send", bob, "alice", "and sent", command=skewed(-FAR)) == "Sent.\n"
     await shows(alice, 0, "bob", "and sent")

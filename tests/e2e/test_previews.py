@@ -8,14 +8,15 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from heliograph.device import chats
-from heliograph.device.body import Body, Call, Text
-from heliograph.device.chat import CallMedia
-from heliograph.device.content import Category
-from heliograph.device.entity import MORE_FETCHES
+from heliograph.device.chats import users
+from heliograph.device.chats.body import Body, Call, Text
+from heliograph.device.chats.content import Category
+from heliograph.device.chats.model import CallMedia
+from heliograph.device.extension.entity import MORE_FETCHES
 from heliograph.device.states import AppState, PreviewMode
-from heliograph.sim.phone import Phone
-from tests.e2e.support import Watching, World, connect, eventually, register, watching
+from heliograph.phone.phone import Phone
+from tests.e2e.support import Watching, World, connect, register, watching
+from tests.waiting import eventually
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -101,7 +102,7 @@ async def test_a_group_in_each_mode(two: Two, mode: PreviewMode) -> None:
 
 async def test_a_muted_user_is_shown_nothing(two: Two) -> None:
     shown, pushes = len(two.watch.screen.shown), await recorded(two)
-    await two.alice.store.write(lambda tx: chats.set_show_notifications(tx, 1, False))
+    await two.alice.store.write(lambda tx: users.set_show_notifications(tx, 1, False))
     await two.send(Text("not now"))
 
     async def is_pushed() -> bool:
@@ -110,7 +111,7 @@ async def test_a_muted_user_is_shown_nothing(two: Two) -> None:
     await eventually(is_pushed)
     await all_seen(two, pushes + 1)
     assert len(two.watch.screen.shown) == shown
-    await two.alice.store.write(lambda tx: chats.set_show_notifications(tx, 1, True))
+    await two.alice.store.write(lambda tx: users.set_show_notifications(tx, 1, True))
     await two.send(Text("now"))
     assert (await two.watch.next()).body == "now"
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from heliograph.device.body import Text
-from heliograph.device.states import NotificationsMode
-from heliograph.sim.phone import Phone
-from heliograph.sim.phone_sources import save_apns
-from heliograph.wire.tokens import TokenStatus
-from tests.e2e.support import TIMEOUT, WatchProcess, World, eventually
+from heliograph.device.chats.body import Text
+from heliograph.phone.phone import Phone
+from heliograph.phone.sources import save_apns
+from heliograph.wire.ntf.tokens import NotificationsMode, TokenStatus
+from tests.e2e.support import TIMEOUT, WatchProcess, World
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

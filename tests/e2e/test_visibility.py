@@ -21,14 +21,16 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from heliograph.agent import ntf_store, queues
+from heliograph.agent.connections import queues
+from heliograph.agent.notifications import store as ntf_store
 from heliograph.agent.records import NotificationInfo, RcvQueue
 from heliograph.crypto.boxes import open_box_padded
 from heliograph.crypto.errors import CryptoError
-from heliograph.device.body import Text, decode_body
+from heliograph.device.chats.body import Text, decode_body
 from heliograph.wire.addresses import decode_address
-from heliograph.wire.push import MessagePush, PNMessageData, decode_pn_messages, decode_push
-from tests.e2e.support import World, connect, eventually, register
+from heliograph.wire.ntf.push import MessagePush, PNMessageData, decode_pn_messages, decode_push
+from tests.e2e.support import World, connect, register
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

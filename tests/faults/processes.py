@@ -10,6 +10,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from heliograph.cli.main import main
+
 HELIOGRAPH = (
     *(sys.executable, "-c"),
     "import sys; from heliograph.cli.main import main; sys.exit(main())",
@@ -85,6 +87,15 @@ class Process:
             if self._process.returncode is None:
                 self._process.send_signal(signal.SIGKILL)
             await self._process.wait()
+
+    def pause(self) -> None:
+        """As by SIGSTOP: connections stay, nothing is answered."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
 
     async def stop(self) -> None:
         """As an operator does."""
@@ -170,9 +181,11 @@ def _signal(pid: int, which: signal.Signals) -> None:
 
 
 async def init(kind: str, directory: Path, command: tuple[str, ...] = HELIOGRAPH) -> None:
+    arguments = (kind, "init", "--dir", str(directory), "--host", "127.0.0.1", "--port", "0")
+    if command == HELIOGRAPH:
+        assert main(arguments) == 0  # here, because a process takes a second to start
+        return
     process = await asyncio.create_subprocess_exec(
-        *(*command, kind, "init"),
-        *("--dir", str(directory), "--host", "127.0.0.1", "--port", "0"),
-        stdout=asyncio.subprocess.DEVNULL,
+        *command, *arguments, stdout=asyncio.subprocess.DEVNULL
     )
     assert await process.wait() == 0

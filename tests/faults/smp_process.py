@@ -9,8 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from heliograph.crypto.certificates import Credentials
-from heliograph.smp.router import SmpRouter, SmpSettings
+from heliograph.crypto.certificates import TlsCredentials
+from heliograph.smp.router import SmpRouter
+from heliograph.smp.settings import SmpSettings
 from heliograph.transport import loop
 from heliograph.transport.handshake import ServerIdentity
 from heliograph.transport.protocols import SMP
@@ -19,14 +20,14 @@ from heliograph.transport.server import Listener
 INTERVAL = 0.02
 
 
-def save_credentials(path: Path, credentials: Credentials) -> None:
+def save_credentials(path: Path, credentials: TlsCredentials) -> None:
     chain = [certificate.hex() for certificate in credentials.chain]
     path.write_text(json.dumps([chain, credentials.private_key.hex()]))
 
 
-def load_credentials(path: Path) -> Credentials:
+def load_credentials(path: Path) -> TlsCredentials:
     chain, private_key = json.loads(path.read_text())
-    return Credentials(tuple(map(bytes.fromhex, chain)), bytes.fromhex(private_key))
+    return TlsCredentials(tuple(map(bytes.fromhex, chain)), bytes.fromhex(private_key))
 
 
 async def serve(url: str, credentials: Path, interval: float) -> None:

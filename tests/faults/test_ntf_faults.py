@@ -1,7 +1,7 @@
 """`kill -9` of every part at random moments under load, and a provider in all kinds of trouble.
 
-Afterwards every SEND with a notification that was answered OK is covered: an accepted push told of
-that message or of a later one of its queue, or the token is INVALID, or the debt is in the store.
+Afterwards every SEND with a notification that was answered OK is covered: an accepted push is
+about that message or a later one of its queue, or the token is INVALID, or the push is pending.
 
 HELIOGRAPH_FAULT_ROUNDS says how often (5, nightly 300), HELIOGRAPH_FAULT_SEED repeats a run.
 """
@@ -30,22 +30,21 @@ from heliograph.transport.errors import ClientError, RequestRefused
 from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import ServerAddress, SMPQueueNtf, decode_address
 from heliograph.wire.keys import Algorithm
-from heliograph.wire.push import (
+from heliograph.wire.ntf.push import (
     MessagePush,
     VerificationPush,
     decode_pn_messages,
     decode_push,
 )
-from heliograph.wire.tokens import APNSDeviceToken, PushProvider, TokenStatus
+from heliograph.wire.ntf.tokens import APNSDeviceToken, PushProvider, TokenStatus
 from tests.db.postgres import Postgres
 from tests.faults.processes import Process, SimulatorProcess, init, stopped
 from tests.smp.support import Peer, Queue, create_notified
 
 ROUNDS = int(os.environ.get("HELIOGRAPH_FAULT_ROUNDS", "5"))
 SEED = int(os.environ.get("HELIOGRAPH_FAULT_SEED", time.time_ns() % 1_000_000))
-TOKENS, QUEUES = 4, 5
 LOAD = 1.2
-PATIENCE = 60.0
+TIMEOUT = 60.0
 CONFIG = ClientConfig(request_timeout=3.0, connect_timeout=3.0)
 
 
@@ -59,7 +58,7 @@ class Line:
     ids: list[bytes] = field(default_factory=list)
     """Of all messages there ever were, in order."""
     by_body: dict[bytes, int] = field(default_factory=dict)
-    told: int = -1
+    reported: int = -1
     """The newest message that an accepted push was about."""
 
 
@@ -76,6 +75,9 @@ class Device:
 
 
 class Theatre:
+    tokens, queues = 4, 5
+    """How many tokens there are, and queues of each."""
+
     def __init__(self, directory: Path, store: str) -> None:
         self.random = random.Random(SEED)
         self.directory = directory
@@ -98,6 +100,10 @@ class Theatre:
     # Setting up.
 
     async def start(self) -> None:
+        await self._start_processes()
+        await self._create_devices()
+
+    async def _start_processes(self) -> None:
         self._http = aiohttp.ClientSession()
         await asyncio.gather(*(init(kind, self.directory / kind) for kind in ("smp", "ntf")))
         await self.apns.start()
@@ -119,10 +125,9 @@ class Theatre:
             },
         )
         await asyncio.gather(self.smp.start(), self.ntf.start())
-        await self._create_devices()
 
     async def _create_devices(self) -> None:
-        for number in range(TOKENS):
+        for number in range(self.tokens):
             name = f"{number:04x}{self.random.getrandbits(32):08x}".encode()
             device = Device(
                 APNSDeviceToken(PushProvider.APNS_TEST, name),
@@ -132,7 +137,7 @@ class Theatre:
             self.devices.append(device)
             await self.register(device)
             async with self.peer() as peer:
-                for _ in range(QUEUES):
+                for _ in range(self.queues):
                     line = Line(await create_notified(peer))
                     device.lines[line.queue.notifier_id] = line
                     await self.subscribe(device, line.queue)
@@ -157,7 +162,7 @@ class Theatre:
 
     async def subscribe(self, device: Device, queue: Queue) -> None:
         assert queue.notifier is not None
-        named = SMPQueueNtf(self.smp_address, queue.notifier_id)
+        named = SMPQueueNtf(self.subscribed_address, queue.notifier_id)
         command = ntf.SNEW(device.token_id, named, queue.notifier.auth.private)
         answer = await self.ask_ntf(command, b"", device.keys.private)
         assert isinstance(answer, ntf.IDSUB), answer
@@ -174,6 +179,11 @@ class Theatre:
     @property
     def smp_address(self) -> ServerAddress:
         return decode_address(self.smp.ready)
+
+    @property
+    def subscribed_address(self) -> ServerAddress:
+        """The messaging router's address that subscriptions name."""
+        return self.smp_address
 
     @asynccontextmanager
     async def peer(self) -> AsyncIterator[Peer]:
@@ -210,7 +220,7 @@ class Theatre:
                 await response.read()
 
     async def persistently(self, action: Callable[[], Awaitable[Any]]) -> Any:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while True:
             try:
                 return await action()
@@ -220,7 +230,7 @@ class Theatre:
                 await asyncio.sleep(0.05)
 
     async def eventually(self, condition: Callable[[], Awaitable[bool]]) -> bool:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not await condition():
             if time.monotonic() > deadline:
                 return False
@@ -370,7 +380,7 @@ class Theatre:
         self._unplaced.clear()
         for line, msg_id in waiting:
             if msg_id in line.ids:
-                line.told = max(line.told, line.ids.index(msg_id))
+                line.reported = max(line.reported, line.ids.index(msg_id))
             else:
                 self._unplaced.append((line, msg_id))
 
@@ -395,14 +405,16 @@ class Theatre:
             (device, line)
             for device in self.devices
             for line in device.lines.values()
-            if line.bodies and line.told < line.by_body[line.bodies[-1]]
+            if line.bodies and line.reported < line.by_body[line.bodies[-1]]
         ]
 
-    async def owed(self) -> set[bytes]:
-        """Tokens with a message debt in the store."""
+    async def pending(self) -> set[bytes]:
+        """Tokens with a pending message push in the store."""
         dialect = open_dialect(self.store, read_only=True)
         try:
-            rows = Transaction(dialect).query("SELECT token_id FROM debts WHERE kind = 'message'")
+            rows = Transaction(dialect).query(
+                "SELECT token_id FROM pending_pushes WHERE kind = 'message'"
+            )
             return {token_id for (token_id,) in rows}
         finally:
             dialect.close()
@@ -422,7 +434,7 @@ class Theatre:
         await self.settle(number)
 
     async def settle(self, number: int) -> None:
-        """Receive what was sent, and find that pushes told of it."""
+        """Receive what was sent, and check that pushes were about it."""
         lines = [line for device in self.devices for line in device.lines.values()]
         await self.receive_all()
         for line in lines:
@@ -443,11 +455,11 @@ class Theatre:
             return all(device.token_id in invalid for device, _ in missing)
 
         if not await self.eventually(is_covered):
-            owed = await self.owed()
+            pending = await self.pending()
             lost = [
-                (device.device.token, line.told, line.by_body[line.bodies[-1]], len(line.ids))
+                (device.device.token, line.reported, line.by_body[line.bodies[-1]], len(line.ids))
                 for device, line in self.uncovered()
-                if device.token_id not in invalid | owed
+                if device.token_id not in invalid | pending
             ]
             assert not lost, f"round {number}, seed {SEED}: not covered: {lost}"
         for device in self.devices:

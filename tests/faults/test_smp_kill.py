@@ -43,7 +43,7 @@ SENDERS = 3
 QUEUES = 8
 LONGEST_START = 0.3
 LONGEST_LOAD = 0.4
-PATIENCE = 30.0
+TIMEOUT = 30.0
 
 
 @dataclass(eq=False)
@@ -80,7 +80,7 @@ class Process:
             cwd=Path(__file__).parents[2],
         )
         assert self._process.stdout is not None
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             port = (await self._process.stdout.readline()).decode().strip()
         host = decode_host("127.0.0.1")
         self._address = ServerAddress(Scheme.SMP, (host,), port, identity().fingerprint)
@@ -92,7 +92,7 @@ class Process:
 
     async def connect(self, service: ServiceCredentials | None = None) -> Peer:
         peer = Peer()
-        config = ClientConfig(request_timeout=PATIENCE)
+        config = ClientConfig(request_timeout=TIMEOUT)
         peer.client = await Client.connect(
             self._address, config, on_push=peer.received, service=service
         )
@@ -250,7 +250,7 @@ class Load:
                 self._received(tally, message)
                 message = await tally.queue.ack(receiver, message)
             assert message == OK
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while any(self._missing(tally) for tally in self.tallies):
             assert time.monotonic() < deadline, "notifications are missing"
             self._take_pushes(plain)
@@ -335,10 +335,10 @@ async def live_and_die(process: Process, load: Load, chance: random.Random) -> N
         await asyncio.sleep(chance.uniform(0, LONGEST_START))
     else:
         load.is_under_way.clear()
-        await asyncio.wait_for(load.is_under_way.wait(), PATIENCE)
+        await asyncio.wait_for(load.is_under_way.wait(), TIMEOUT)
         await asyncio.sleep(chance.uniform(0, LONGEST_LOAD))
     await process.kill()
-    _, pending = await asyncio.wait(tasks, timeout=PATIENCE)
+    _, pending = await asyncio.wait(tasks, timeout=TIMEOUT)
     assert not pending
     for task in tasks:
         if not is_death(task.exception()):

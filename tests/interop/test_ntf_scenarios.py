@@ -6,29 +6,22 @@ Each runs with both kinds of store, our messaging router and a simulated APNs.
 import asyncio
 import os
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from heliograph.crypto.keys import generate_key_pair
-from heliograph.sim.script import Rule
+from heliograph.sim.providers.script import ScriptRule
 from heliograph.transport.client import Client, ClientRequest
 from heliograph.transport.errors import HandshakeFailed
 from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import ServerAddress
 from heliograph.wire.keys import Algorithm
-from heliograph.wire.push import CheckMessagesPush, PNMessageData, VerificationPush
-from heliograph.wire.tokens import SubscriptionState, TokenStatus
-from tests.ntf.support import (
-    AUTH,
-    OK,
-    SETTINGS,
-    NtfWorld,
-    Phone,
-    a_device,
-    ask_many,
-    until,
-)
+from heliograph.wire.ntf.push import CheckMessagesPush, PNMessageData, VerificationPush
+from heliograph.wire.ntf.tokens import SubscriptionState, TokenStatus
+from tests.ntf.support import AUTH, OK, SETTINGS, NtfWorld, Phone, a_device, ask_many
 from tests.smp.support import create, keys
+from tests.waiting import until
 
 ACTIVE = SubscriptionState.ACTIVE
 
@@ -146,7 +139,7 @@ async def test_register_an_invalid_token_again(world: NtfWorld, restart: bool) -
     phone = await world.registered()
     queue = await world.queue()
     subscription = await phone.subscribe(queue)
-    world.apns.play(Rule(status=410, reason="Unregistered", times=1))
+    world.apns.play(ScriptRule(status=410, reason="Unregistered", times=1))
     await world.send(queue)
     await phone.until_status(TokenStatus.INVALID_UNREGISTERED)
     if restart:
@@ -193,11 +186,11 @@ async def test_a_push_tells_which_message_it_is_about(world: NtfWorld) -> None:
     queue, phone = await world.queue(), await world.registered()
     await phone.subscribe(queue)
     await world.send(queue)
-    [told] = await phone.notified()
-    assert told.queue.server == world.smp.address
-    assert told.queue.notifier_id == queue.notifier_id
+    [reported] = await phone.notified()
+    assert reported.queue.server == world.smp.address
+    assert reported.queue.notifier_id == queue.notifier_id
     assert queue.notifier is not None
-    meta = queue.notifier.decrypt(smp.NMSG(told.nonce, told.meta))
+    meta = queue.notifier.decrypt(smp.NMSG(reported.nonce, reported.meta))
     peer = await world.smp.connect()
     await queue.sub(peer)
     message = await peer.push(queue.rcv_id)
@@ -265,6 +258,7 @@ async def test_change_the_mode(world: NtfWorld) -> None:
     # Periodic: the client deletes its subscriptions and asks to be woken.
     assert await phone.ask(ntf.SDEL(), subscription) == OK
     assert await phone.ask(ntf.TCRN(20), phone.token_id) == OK
+    await world.make_wake_ups_due()
     assert await world.apns.push(phone.device) == CheckMessagesPush()
     await world.send(queue)
     assert await phone.is_quiet()
@@ -461,7 +455,7 @@ async def test_the_old_token_keeps_working_beside_a_new_one(world: NtfWorld) -> 
 
 
 async def test_move_to_another_notification_router(world: NtfWorld) -> None:
-    """The new one takes the queue over; the old one is told, and knows that it ended."""
+    """The new one takes the queue over; the old one gets END."""
     phone = await world.registered()
     queue = await world.queue()
     subscription = await phone.subscribe(queue)
@@ -501,7 +495,7 @@ async def test_delete_a_token_with_its_subscriptions(world: NtfWorld) -> None:
     assert await phone.is_quiet()
 
 
-def _request(phone: Phone, command: object, entity_id: bytes) -> ClientRequest:
+def _request(phone: Phone, command: Any, entity_id: bytes) -> ClientRequest[Any]:
     return ClientRequest(command, entity_id, phone.keys.private)
 
 
@@ -520,15 +514,15 @@ async def test_subscribe_and_resume_as_a_service(world: NtfWorld) -> None:
         await phone.subscribe(queue)
     [service] = world.smp.router.services.values()
     assert service.count == 5
-    before = world.smp.router.counters.notifier_subscribed
+    before = world.smp.router.observer.counters.notifier_subscribed
     await world.restart_ntf(phone)
     for subscription in phone.subscriptions:
         await phone.until_state(subscription, ACTIVE)
-    assert world.smp.router.counters.notifier_subscribed == before  # one NSUBS, no NSUB
+    assert world.smp.router.observer.counters.notifier_subscribed == before  # one NSUBS, no NSUB
     await world.restart_smp()
     for subscription in phone.subscriptions:
         await phone.until_state(subscription, ACTIVE)
-    assert world.smp.router.counters.notifier_subscribed == 0
+    assert world.smp.router.observer.counters.notifier_subscribed == 0
     assert world.router.stats.counters.drift_repaired == 0
     await world.send(*queues)
     await phone.notified_of(*queues)
@@ -576,8 +570,11 @@ async def test_every_version_and_key(world: NtfWorld, version: int, algorithm: A
     await phone.notified_of(queue)
     assert await phone.tchk() is TokenStatus.ACTIVE
     assert await phone.ask(ntf.TCRN(60), phone.token_id) == OK
+    await world.make_wake_ups_due()
     assert await world.apns.push(phone.device) == CheckMessagesPush()
-    world.apns.play(Rule(token=phone.device.token.decode(), status=400, reason="BadDeviceToken"))
+    world.apns.play(
+        ScriptRule(token=phone.device.token.decode(), status=400, reason="BadDeviceToken")
+    )
     await world.send(queue)
     invalid = TokenStatus.INVALID_BAD if version >= 3 else TokenStatus.INVALID
     await phone.until_status(invalid)
@@ -588,4 +585,4 @@ async def test_every_version_and_key(world: NtfWorld, version: int, algorithm: A
     assert isinstance(push, VerificationPush)
     assert await phone.ask(ntf.TDEL(), phone.token_id) == OK
     assert await phone.ask(ntf.TCHK(), phone.token_id) == AUTH
-    await until(lambda: not world.router.outbox.under_way)
+    await until(lambda: not world.router.outbox.in_flight)

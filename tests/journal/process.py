@@ -1,4 +1,4 @@
-"""A process that writes a journal until it is killed, and tells what it knows to be sealed.
+"""A process that writes a journal until it is killed, and prints what it knows to be sealed.
 
     python -m tests.journal.process DIRECTORY SEED [BYTES]
 
@@ -12,7 +12,8 @@ import sys
 import time
 from pathlib import Path
 
-from heliograph.journal.writer import JournalSettings, JournalWriter
+from heliograph.journal.events import ClientConnected
+from heliograph.journal.storage.writer import JournalSettings, JournalWriter
 from tests.journal.support import IDENTITY
 
 
@@ -29,7 +30,7 @@ def main(directory: Path, seed: int, limit: int | None) -> None:
     while True:
         for _ in range(chance.randrange(1, 40)):
             number += 1
-            journal("client_connected", count=number)
+            journal.record(ClientConnected(count=number))
         time.sleep(chance.random() * 0.004)
         segment = journal._segment
         written = journal.written

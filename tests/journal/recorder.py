@@ -4,9 +4,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from heliograph.journal.arrow import one_by_one
-from heliograph.journal.events import Hasher, Journal, Many, is_column
+from heliograph.journal.events import EventColumns, JournalEvent, is_column
+from heliograph.journal.hashing import Hasher
+from heliograph.journal.journal import Journal
 from heliograph.journal.schema import SCHEMA_VERSION, violations
+from heliograph.journal.storage.arrow import RecordedColumns, one_by_one
 
 KEY = bytes(32)
 
@@ -31,14 +33,18 @@ class Notes(Journal):
     def __init__(self, part: str) -> None:
         self.events: list[Noted] = []
         self.problems: list[str] = []
-        self.raw: list[tuple[str, float, dict[str, Any]]] = []
+        self.raw: list[tuple[JournalEvent, float]] = []
         self._part = part
         self._hasher = Hasher(KEY)
 
-    def __call__(self, kind: str, /, at: float | None = None, **columns: Any) -> None:
+    def record(self, event: JournalEvent, at: float | None = None) -> None:
         at = time.time() if at is None else at
-        self.raw.append((kind, at, columns))
-        hashed = {name: self._hashed(name, value) for name, value in columns.items()}
+        self.raw.append((event, at))
+        kind = event.kind
+        values = {name: getattr(event, name) for name in event.names}
+        hashed = {
+            name: self._hashed(name, value) for name, value in values.items() if value is not None
+        }
         common = {
             "schema": SCHEMA_VERSION,
             "event_id": "id",
@@ -53,31 +59,32 @@ class Notes(Journal):
         self.problems += [f"{kind}: {problem}" for problem in violations(common | hashed)]
         self.events.append(Noted(kind, at, hashed))
 
-    def many(self, kind: str, count: int, /, **columns: Any) -> None:
+    def record_columns(self, columns: EventColumns) -> None:
+        count = columns.size
         self.problems += [
-            f"{kind}: {name} has {len(values)} values, not {count}"
-            for name, values in columns.items()
+            f"{columns.event.kind}: {name} has {len(values)} values, not {count}"
+            for name, values in zip(columns.names, columns.values(), strict=True)
             if is_column(values) and len(values) != count
         ]
-        for _, at, _, found in one_by_one([Many(kind, time.time(), 0, count, columns)]):
-            self(kind, at, **{name: value for name, value in found.items() if value is not None})
+        for event, at, _ in one_by_one([RecordedColumns(columns, time.time(), 0, count)]):
+            self.record(event, at)
 
     def of(self, kind: str) -> list[Noted]:
         return [event for event in self.events if event.kind == kind]
 
     def replay(self, journal: Journal) -> None:
         """All events, into another journal."""
-        for kind, at, columns in self.raw:
-            journal(kind, at=at, **columns)
+        for event, at in self.raw:
+            journal.record(event, at)
 
     def check(self) -> None:
         assert not self.problems
 
     def _hashed(self, name: str, value: Any) -> Any:
         hashes = self._hasher.of(name)
-        if hashes is None or value is None:
+        if hashes is None:
             return value
-        return [hashes[item] for item in value] if isinstance(value, list) else hashes[value]
+        return hashes[value] if isinstance(value, bytes) else [hashes[item] for item in value]
 
 
 def hashed(column: str, value: bytes) -> str | None:

@@ -1,24 +1,17 @@
 """Journals for tests, and what is in them."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from heliograph.journal.events import ClientConnected
 from heliograph.journal.identity import JournalIdentity
-from heliograph.journal.reader import read_events
-from heliograph.journal.writer import JournalSettings, JournalWriter
+from heliograph.journal.storage.reader import read_events
+from heliograph.journal.storage.writer import JournalSettings, JournalWriter
 
 IDENTITY = JournalIdentity("0123456789abcdef", bytes(range(32)))
 FAST = JournalSettings(sync_interval=0.005, seal_after=0.02)
 SLOW = JournalSettings(sync_interval=0.005, seal_after=3600.0)
-
-
-def until(condition: Callable[[], Any], timeout: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.005)
 
 
 def writer(directory: Path, settings: JournalSettings = FAST) -> JournalWriter:
@@ -26,9 +19,9 @@ def writer(directory: Path, settings: JournalSettings = FAST) -> JournalWriter:
 
 
 def note(journal: JournalWriter, *numbers: int) -> None:
-    """Events that can be told apart: by `count`."""
+    """Events that differ by `count`."""
     for number in numbers:
-        journal("client_connected", count=number)
+        journal.record(ClientConnected(count=number))
 
 
 def numbers(directory: Path) -> list[int]:

@@ -2,13 +2,23 @@ import os
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from heliograph.journal import events
-from heliograph.journal.arrow import FEW, SCHEMA, Origin, complete, one_by_one, table_of
-from heliograph.journal.events import NO_JOURNAL, Event, Hasher, Many, notification_id
+from heliograph.journal import hashing
+from heliograph.journal.events import COLUMNAR, EVENTS, TokenRegistered
+from heliograph.journal.hashing import Hasher, notification_id
+from heliograph.journal.journal import NO_JOURNAL
 from heliograph.journal.schema import COLUMNS, KINDS, ColumnType
+from heliograph.journal.storage.arrow import (
+    FEW,
+    SCHEMA,
+    Origin,
+    Recorded,
+    RecordedColumns,
+    complete,
+    one_by_one,
+    table_of,
+)
 
 KEY = bytes(range(32))
 ORIGIN = Origin("router", "ntf", 7)
@@ -24,69 +34,75 @@ VALUES = {
 }
 
 
+def values(name: str) -> st.SearchStrategy[Any]:
+    hashed = Hasher(KEY).of(name) is not None
+    kind = COLUMNS[name].type
+    return ids if hashed and kind is ColumnType.TEXT else VALUES[kind]
+
+
+times = st.integers(0, 4 * 10**15).map(lambda number: number / 1e6)
+monos = st.integers(0, 2**63 - 1)
+
+
 @st.composite
-def noted(draw: st.DrawFn) -> Event:
+def recorded(draw: st.DrawFn) -> Recorded:
     kind = draw(st.sampled_from(sorted(KINDS)))
-    columns = {}
-    for name in (*KINDS[kind].has, *draw(st.sets(st.sampled_from(KINDS[kind].may_have or ("",))))):
-        if name:
-            hashed = Hasher(KEY).of(name) is not None
-            kind_of = COLUMNS[name].type
-            values = ids if hashed and kind_of is ColumnType.TEXT else VALUES[kind_of]
-            columns[name] = draw(values)
-    at = draw(st.integers(0, 4 * 10**15)) / 1e6
-    return kind, at, draw(st.integers(0, 2**63 - 1)), columns
+    names = (*KINDS[kind].has, *draw(st.sets(st.sampled_from(KINDS[kind].may_have or ("",)))))
+    columns = {name: draw(values(name)) for name in names if name}
+    return EVENTS[kind](**columns), draw(times), draw(monos)
 
 
 @pytest.mark.parametrize("few", [0, FEW])
-@given(st.lists(noted(), min_size=1, max_size=12))
-def test_events_come_back_from_columns(few: int, given: list[Event]) -> None:
+@given(st.lists(recorded(), min_size=1, max_size=12))
+def test_events_come_back_from_columns(few: int, given: list[Recorded]) -> None:
     hasher = Hasher(KEY)
     table = complete([table_of(given, ORIGIN, 5, hasher, few)])
     assert table.column_names == SCHEMA.names
     rows = table.sort_by("seq").to_pylist()
     assert [row["seq"] for row in rows] == list(range(5, 5 + len(given)))
-    for row, (kind, at, mono, columns) in zip(rows, given, strict=True):
+    for row, (event, at, mono) in zip(rows, given, strict=True):
         assert row.pop("event_id") == f"router-7-{row['seq']}"
         found = {name: value for name, value in row.items() if value is not None}
         assert round(found.pop("at").timestamp() * 1e6) == round(at * 1e6)
         expected = {}
-        for name, value in columns.items():
-            hashes = hasher.of(name)
+        for name in event.names:
+            value, hashes = getattr(event, name), hasher.of(name)
+            if value is None:
+                continue
             if hashes is not None:
                 value = [hashes[one] for one in value] if isinstance(value, list) else hashes[value]
             expected[name] = value
-        common = {"schema": 1, "router": "router", "part": "ntf", "boot": 7, "kind": kind}
+        common = {"schema": 1, "router": "router", "part": "ntf", "boot": 7, "kind": event.kind}
         assert found == common | {"mono": mono, "seq": row["seq"]} | expected
 
 
 @st.composite
-def noted_together(draw: st.DrawFn) -> Many:
-    """Some columns have a value for each, others are the same for all."""
-    kind, at, mono, columns = draw(noted())
+def recorded_together(draw: st.DrawFn) -> RecordedColumns:
+    kind = draw(st.sampled_from(sorted(COLUMNAR)))
     size = draw(st.integers(1, 5))
-    for name, value in columns.items():
-        if isinstance(value, list) or draw(st.booleans()):
-            others: Any = draw(noted())[3].get(name)
-            columns[name] = draw(st.permutations([value, *[others] * (size - 1)]))
-    if draw(st.booleans()):
-        columns["at"] = [at + number for number in range(size)]
-    return Many(kind, at, mono, size, columns)
+    columns = {}
+    for name in COLUMNAR[kind].names:
+        one: st.SearchStrategy[Any] = times if name == "at" else values(name)
+        if name in KINDS[kind].may_have:
+            one = one | st.none()
+        is_shared = name in ("own_server", "smp_host")
+        columns[name] = draw(one if is_shared else st.lists(one, min_size=size, max_size=size))
+    return RecordedColumns(COLUMNAR[kind](**columns), draw(times), draw(monos), size)
 
 
 @pytest.mark.parametrize("few", [0, FEW])
-@given(st.lists(noted() | noted_together(), min_size=1, max_size=8))
-def test_events_noted_together_are_as_those_noted_one_by_one(
-    few: int, given: list[Event | Many]
+@given(st.lists(recorded() | recorded_together(), min_size=1, max_size=8))
+def test_events_recorded_together_are_equal_to_those_recorded_one_by_one(
+    few: int, given: list[Recorded | RecordedColumns]
 ) -> None:
     together = complete([table_of(given, ORIGIN, 5, Hasher(KEY), few)]).sort_by("seq")
     alone = complete([table_of([*one_by_one(given)], ORIGIN, 5, Hasher(KEY), few)]).sort_by("seq")
     assert together.to_pylist() == alone.to_pylist()
 
 
-@given(st.lists(st.tuples(noted() | noted_together(), st.booleans()), min_size=2, max_size=8))
+@given(st.lists(st.tuples(recorded() | recorded_together(), st.booleans()), min_size=2, max_size=8))
 def test_batches_of_few_and_of_many_make_one_segment(
-    given: list[tuple[Event | Many, bool]],
+    given: list[tuple[Recorded | RecordedColumns, bool]],
 ) -> None:
     hasher = Hasher(KEY)
     batches, first = [], 1
@@ -114,7 +130,7 @@ def test_hashes() -> None:
 def test_few_hashes_are_remembered() -> None:
     hashes = Hasher(KEY).of("token")
     assert hashes is not None
-    for number in range(events.CACHED + 10):
+    for number in range(hashing.CACHED + 10):
         hashes[number.to_bytes(4)]
     assert len(hashes.known) < 20
     one, other = b"one", b"other"
@@ -123,7 +139,7 @@ def test_few_hashes_are_remembered() -> None:
 
 
 async def test_no_journal() -> None:
-    NO_JOURNAL("token_active", token=b"t")
+    NO_JOURNAL.record(TokenRegistered(token=b"t", provider="apns_prod"))
     assert NO_JOURNAL.backlog == 0
     assert NO_JOURNAL.counts() is None
     await NO_JOURNAL.drained(0)

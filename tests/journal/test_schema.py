@@ -1,8 +1,13 @@
+from collections.abc import Sequence
+from typing import get_type_hints
+
 import pytest
 
-from heliograph.journal.arrow import REPETITIVE, SCHEMA
-from heliograph.journal.events import KEYED
+from heliograph.journal.columns import ColumnType
+from heliograph.journal.events import COLUMNAR, EVENTS, EventColumns, JournalEvent
+from heliograph.journal.hashing import KEYED, Hasher
 from heliograph.journal.schema import COLUMNS, KINDS, REQUIRED, SCHEMA_VERSION, violations
+from heliograph.journal.storage.arrow import REPETITIVE, SCHEMA
 
 GOOD = {
     "schema": SCHEMA_VERSION,
@@ -69,6 +74,41 @@ def test_the_columns_of_version_1_stay_as_they_are() -> None:
         "interval int32",
     ]
     assert {*KEYED, *REPETITIVE} <= set(COLUMNS)
+
+
+_PYTHON_TYPES = {
+    ColumnType.INT16: int,
+    ColumnType.INT32: int,
+    ColumnType.INT64: int,
+    ColumnType.BOOL: bool,
+    ColumnType.TEXT: str,
+    ColumnType.TEXTS: Sequence[bytes],
+}
+
+
+def column_type(name: str) -> object:
+    column = COLUMNS[name].type
+    is_hashed = column is ColumnType.TEXT and Hasher(bytes(32)).of(name) is not None
+    return bytes if is_hashed else _PYTHON_TYPES[column]
+
+
+@pytest.mark.parametrize("event", EVENTS.values(), ids=lambda event: event.kind)
+def test_fields_have_the_types_of_their_columns(event: type[JournalEvent]) -> None:
+    hints = get_type_hints(event)
+    for name in event.names:
+        expected = column_type(name)
+        assert hints[name] in (expected, expected | None)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("columns", COLUMNAR.values(), ids=lambda columns: columns.event.kind)
+def test_columns_match_the_fields_of_their_event(columns: type[EventColumns]) -> None:
+    hints, single = get_type_hints(columns), get_type_hints(columns.event)
+    kind = KINDS[columns.event.kind]
+    assert {*kind.has} <= {*columns.names} <= {*kind.has, *kind.may_have, "at"}
+    for name in columns.names:
+        scalar = float if name == "at" else single[name]
+        narrow = column_type(name) if name != "at" else float
+        assert hints[name] in (scalar, Sequence[scalar], Sequence[narrow])  # type: ignore[valid-type]
 
 
 def test_violations() -> None:

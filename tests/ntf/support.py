@@ -5,7 +5,7 @@ import itertools
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,23 +13,22 @@ from typing import Any
 
 from heliograph.crypto.boxes import open_box_padded
 from heliograph.crypto.keys import KeyPair, dh, generate_key_pair
-from heliograph.crypto.p256 import P256Key
 from heliograph.db.database import migrate
 from heliograph.db.dialects import Transaction, open_dialect
-from heliograph.ntf.backoff import Backoff
-from heliograph.ntf.outbox import OutboxSettings
-from heliograph.ntf.records import DebtKind
+from heliograph.ntf.push.outbox import OutboxSettings
 from heliograph.ntf.router import NtfRouter, NtfSettings
-from heliograph.ntf.schema import MIGRATIONS
-from heliograph.ntf.subscriber import SubscriberSettings
-from heliograph.ntf.tokens import NewToken
+from heliograph.ntf.store.records import PushKind
+from heliograph.ntf.store.schema import MIGRATIONS
+from heliograph.ntf.store.tokens import NewToken
+from heliograph.ntf.subscriber.settings import SubscriberSettings
 from heliograph.push.apns import ApnsConfig, ApnsProvider
 from heliograph.push.http import HttpSettings
 from heliograph.push.null import NullProvider
 from heliograph.push.provider import Accepted, Delivery, Outcome, Provider
-from heliograph.sim.apns import ApnsRules, ApnsService
-from heliograph.sim.script import Rule, Script
-from heliograph.sim.simulator import Simulator
+from heliograph.runtime.backoff import Backoff
+from heliograph.sim.providers.apns import ApnsRules, ApnsService
+from heliograph.sim.providers.script import Script, ScriptRule
+from heliograph.sim.providers.simulator import Simulator
 from heliograph.transport.client import Client, ClientConfig, ClientRequest
 from heliograph.transport.errors import RequestRefused
 from heliograph.transport.protocols import NTF, SMP
@@ -38,7 +37,7 @@ from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import Scheme, ServerAddress, SMPQueueNtf, decode_host
 from heliograph.wire.errors import ErrorCode
 from heliograph.wire.keys import Algorithm
-from heliograph.wire.push import (
+from heliograph.wire.ntf.push import (
     CheckMessagesPush,
     MessagePush,
     PNMessageData,
@@ -47,7 +46,7 @@ from heliograph.wire.push import (
     decode_pn_messages,
     decode_push,
 )
-from heliograph.wire.tokens import (
+from heliograph.wire.ntf.tokens import (
     APNSDeviceToken,
     DeviceToken,
     PushProvider,
@@ -57,13 +56,16 @@ from heliograph.wire.tokens import (
 from heliograph.wire.versions import VersionRange
 from tests.db.postgres import shared_postgres
 from tests.journal.recorder import Noted, Notes
+from tests.keys import fixed_p256_key
 from tests.smp.support import AT_ONCE, Peer, Queue, World, create_notified, identity
-from tests.smp.support import until as until
+from tests.waiting import eventually
 
 STORES = ("sqlite", "postgresql")
 TIMEOUT = 10.0
+PAYLOAD_LIMIT = 5120
+"""Large enough for the padding of the reference, so that each push is one request."""
 QUIET = 0.15
-KEY = P256Key.generate()
+KEY = fixed_p256_key("apns")
 KEY_ID, TEAM_ID, TOPIC = "TESTKEYID1", "5NN7GUYB6T", "chat.simplex.app"
 OK = ntf.OK()
 AUTH = ntf.ERR(ErrorCode.AUTH)
@@ -119,7 +121,7 @@ def a_new_token(device: DeviceToken | None = None, **changes: Any) -> NewToken:
 
 
 class Recorder:
-    """A provider that keeps what it is given, and answers what it is told to."""
+    """A provider that records pushes, and gives configured answers."""
 
     def __init__(self) -> None:
         self.deliveries: list[Delivery] = []
@@ -127,7 +129,7 @@ class Recorder:
         self.always: Outcome = Accepted()
         self.gate = asyncio.Event()
         self.gate.set()
-        self.under_way = 0
+        self.in_flight = 0
         self.most_under_way = 0
         self.refreshed: list[int] = []
         """How many had been given when a new connection was asked for."""
@@ -135,12 +137,12 @@ class Recorder:
 
     async def send(self, delivery: Delivery) -> Outcome:
         self.deliveries.append(delivery)
-        self.under_way += 1
-        self.most_under_way = max(self.most_under_way, self.under_way)
+        self.in_flight += 1
+        self.most_under_way = max(self.most_under_way, self.in_flight)
         try:
             await self.gate.wait()
         finally:
-            self.under_way -= 1
+            self.in_flight -= 1
         return self.answers.popleft() if self.answers else self.always
 
     async def refresh(self) -> None:
@@ -156,8 +158,9 @@ class Recorder:
 class Apns:
     """A simulated APNs, and the provider that reaches it."""
 
-    def __init__(self, directory: Path) -> None:
-        self.simulator = Simulator(ApnsService(KEY, ApnsRules(TOPIC, KEY_ID, TEAM_ID)), directory)
+    def __init__(self, directory: Path, payload_limit: int = PAYLOAD_LIMIT) -> None:
+        rules = ApnsRules(TOPIC, KEY_ID, TEAM_ID, payload_limit)
+        self.simulator = Simulator(ApnsService(KEY, rules), directory)
         self._after: dict[str, int] = {}
 
     async def start(self) -> None:
@@ -170,7 +173,7 @@ class Apns:
             ApnsConfig(KEY.to_pem(), KEY_ID, TEAM_ID, TOPIC, url, url, url, settings)
         )
 
-    def play(self, *rules: Rule) -> None:
+    def play(self, *rules: ScriptRule) -> None:
         self.simulator.set_script(Script(list(rules)))
 
     async def push(self, device: APNSDeviceToken) -> Push:
@@ -269,9 +272,15 @@ class Phone:
         assert await self.tvfy(await self.code()) == OK
         return self
 
-    async def snew(self, queue: Queue, *, router: "SmpSide | None" = None) -> Any:
+    async def snew(
+        self,
+        queue: Queue,
+        *,
+        router: "SmpSide | None" = None,
+        address: ServerAddress | None = None,
+    ) -> Any:
         assert queue.notifier is not None
-        address = (router or self.world.smp).address
+        address = address or (router or self.world.smp).address
         command = ntf.SNEW(
             self.token_id,
             SMPQueueNtf(address, queue.notifier_id),
@@ -279,9 +288,15 @@ class Phone:
         )
         return await self.ask(command)
 
-    async def subscribe(self, queue: Queue, *, router: "SmpSide | None" = None) -> bytes:
+    async def subscribe(
+        self,
+        queue: Queue,
+        *,
+        router: "SmpSide | None" = None,
+        address: ServerAddress | None = None,
+    ) -> bytes:
         """Until the messaging router has confirmed it."""
-        answer = await self.snew(queue, router=router)
+        answer = await self.snew(queue, router=router, address=address)
         assert isinstance(answer, ntf.IDSUB), answer
         subscription_id: bytes = answer.subscription_id
         self.subscriptions.append(subscription_id)
@@ -340,7 +355,7 @@ async def ask(client: Client, command: Any, entity_id: bytes, key: bytes | None)
         return ntf.ERR(exc.error)
 
 
-async def ask_many(client: Client, requests: list[ClientRequest]) -> list[Any]:
+async def ask_many(client: Client, requests: list[ClientRequest[Any]]) -> list[Any]:
     answers = await client.request_many(requests)
     return [ntf.ERR(item.error) if isinstance(item, RequestRefused) else item for item in answers]
 
@@ -355,6 +370,7 @@ class NtfWorld:
         settings: NtfSettings = SETTINGS,
         *,
         beside: "NtfWorld | None" = None,
+        payload_limit: int = PAYLOAD_LIMIT,
     ) -> None:
         """`beside` another, with which it shares everything but the router."""
         self.url = url
@@ -362,7 +378,7 @@ class NtfWorld:
         self.settings = settings
         self.journal = Notes("ntf")
         self.limits = Limits()
-        self.apns: Apns = beside.apns if beside else Apns(directory / "apns")
+        self.apns: Apns = beside.apns if beside else Apns(directory / "apns", payload_limit)
         own = SmpSide(f"sqlite:///{directory}/smp.db", AT_ONCE)
         self.smp: SmpSide = beside.smp if beside else own
         self.providers: dict[PushProvider, Provider] = {}
@@ -476,13 +492,18 @@ class NtfWorld:
     async def read(self, function: Callable[[Transaction], Any]) -> Any:
         return await self.router.store.read(function)
 
-    async def debts(self) -> int:
-        [[count]] = await self.read(lambda tx: tx.query("SELECT COUNT(*) FROM debts"))
+    async def make_wake_ups_due(self) -> None:
+        """Make all periodic wake-ups due, as if their time had come."""
+        sql = "UPDATE tokens SET cron_due_at = 1 WHERE cron_due_at IS NOT NULL"
+        await self.router.store.database.write(lambda tx: tx.execute(sql))
+
+    async def pending_pushes(self) -> int:
+        [[count]] = await self.read(lambda tx: tx.query("SELECT COUNT(*) FROM pending_pushes"))
         return int(count)
 
     async def until_paid(self) -> None:
         async def is_so() -> bool:
-            return await self.debts() == 0
+            return await self.pending_pushes() == 0
 
         await eventually(is_so)
 
@@ -499,14 +520,8 @@ async def a_world(
         await world.stop()
 
 
-async def eventually(condition: Callable[[], Awaitable[object]], within: float = TIMEOUT) -> None:
-    async with asyncio.timeout(within):
-        while not await condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
-
-
 def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-__all__ = ["CheckMessagesPush", "DebtKind", "until"]
+__all__ = ["CheckMessagesPush", "PushKind"]

@@ -11,10 +11,11 @@ from heliograph.crypto.authorization import authorize
 from heliograph.crypto.keys import generate_key_pair
 from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseError
-from heliograph.ntf import subscriptions, tokens
-from heliograph.ntf.limits import Limits
+from heliograph.ntf.limits import NtfLimits
 from heliograph.ntf.router import NtfRouter, NtfSettings
-from heliograph.ntf.store import Store
+from heliograph.ntf.store import subscriptions, tokens
+from heliograph.ntf.store.store import NtfStore
+from heliograph.runtime.limits import RateLimit
 from heliograph.transport.client import Client, ClientRequest
 from heliograph.transport.protocols import NTF, SMP
 from heliograph.transport.server import Listener
@@ -29,14 +30,16 @@ from heliograph.wire.addresses import (
 )
 from heliograph.wire.errors import ErrorCode, ErrorType
 from heliograph.wire.keys import Algorithm
-from heliograph.wire.tokens import (
+from heliograph.wire.ntf.tokens import (
     APNSDeviceToken,
     FcmDeviceToken,
+    InvalidReason,
     PushProvider,
     SubscriptionState,
     TokenStatus,
 )
 from heliograph.wire.transmissions import authorized_bytes, encode_transmission
+from tests.keys import fixed_bytes
 from tests.ntf.support import (
     AUTH,
     OK,
@@ -48,15 +51,15 @@ from tests.ntf.support import (
     a_device,
     ask,
     ask_many,
-    until,
 )
 from tests.smp.support import identity
+from tests.waiting import eventually, until
 
 NO_AUTH = ntf.ERR(ErrorCode.CMD_NO_AUTH)
 HAS_AUTH = ntf.ERR(ErrorCode.CMD_HAS_AUTH)
 SYNTAX = ntf.ERR(ErrorCode.CMD_SYNTAX)
 INTERNAL = ntf.ERR(ErrorCode.INTERNAL)
-ADDRESS = ServerAddress(Scheme.SMP, (decode_host("192.0.2.1"),), "", os.urandom(32))
+ADDRESS = ServerAddress(Scheme.SMP, (decode_host("192.0.2.1"),), "", fixed_bytes("smp"))
 
 
 def error(code: ErrorType) -> ntf.ERR:
@@ -168,16 +171,23 @@ async def test_a_weak_dh_key_is_refused(small_world: NtfWorld) -> None:
     assert await phone.ask(command) == error(ErrorCode.CRYPTO)
 
 
-@pytest.mark.parametrize("text", [b"abc", b"ABCD", b"xyzw", b"ab cd", b"ab\0d", "ä".encode()])
-async def test_a_device_token_that_is_none_is_refused(small_world: NtfWorld, text: bytes) -> None:
-    """And leaves nothing behind that could not be read again."""
-    phone = await small_world.registered()
-    bad = APNSDeviceToken(PushProvider.APNS_TEST, text)
-    assert await phone.trpl(bad) == SYNTAX
-    other = await small_world.phone(bad)
-    assert await other.tnew() == SYNTAX
+@pytest.mark.parametrize("text", [b"abc", b"xyzw", b"ab cd", b"ab\0d", "ä".encode()])
+async def test_an_apns_token_that_is_not_hex_is_refused_by_the_provider(
+    small_world: NtfWorld, text: bytes
+) -> None:
+    """As the reference does; it leaves nothing behind that could not be read again."""
+    phone = await small_world.phone(APNSDeviceToken(PushProvider.APNS_TEST, text))
+    assert isinstance(await phone.tnew(), ntf.IDTKN)
+    invalid = TokenStatus.invalid(InvalidReason.BAD)
+
+    async def is_invalid() -> bool:
+        return await phone.tchk() is invalid
+
+    await eventually(is_invalid)
     await small_world.restart_ntf(phone)
-    assert await phone.tchk() is TokenStatus.ACTIVE
+    assert await phone.tchk() is invalid
+    other = await small_world.registered()
+    assert await other.trpl(phone.device) == OK
 
 
 @pytest.mark.parametrize("port", ["x", "99999", "-1", "0", "1:2", " 1"])
@@ -289,7 +299,7 @@ async def test_a_store_that_fails_is_an_internal_error(
         ],
     )
     assert answers == [INTERNAL, ntf.TKN(TokenStatus.ACTIVE), INTERNAL]
-    monkeypatch.setattr(Store, "load", failing)
+    monkeypatch.setattr(NtfStore, "load", failing)
     assert await phone.ask(ntf.TCHK(), os.urandom(24)) == INTERNAL
     monkeypatch.undo()
     await phone.subscribe(queue)
@@ -444,7 +454,7 @@ async def test_a_client_that_goes_away_in_the_middle(small_world: NtfWorld) -> N
 class TestLimits:
     @pytest.fixture
     def settings(self) -> NtfSettings:
-        limits = Limits(new_tokens_per_minute=3, subscriptions_per_token=2, commands_per_second=4.0)
+        limits = NtfLimits(RateLimit(3), 2, RateLimit(40))
         return replace(SETTINGS, limits=limits)
 
     async def test_beyond_them_the_answer_is_quota(self, small_world: NtfWorld) -> None:
@@ -461,10 +471,13 @@ class TestLimits:
             assert isinstance(await other.tnew(), ntf.IDTKN)
         assert await (await small_world.phone()).tnew() == QUOTA
         fresh = await small_world.connect()
-        requests = [ClientRequest(ntf.TCHK(), phone.token_id, phone.keys.private)] * 41
+        requests = [ClientRequest(ntf.TCHK(), phone.token_id, phone.keys.private)] * 400
         answers = await ask_many(fresh, requests)
-        assert answers == [ntf.TKN(TokenStatus.ACTIVE)] * 40 + [QUOTA]
+        assert answers[:40] == [ntf.TKN(TokenStatus.ACTIVE)] * 40
+        assert QUOTA in answers
         assert await ask(fresh, ntf.PING(), b"", None) == ntf.PONG()
+        refused = small_world.router.stats.quota_exceeded
+        assert refused == {"subscriptions": 1, "new_tokens": 1, "commands": answers.count(QUOTA)}
 
 
 # Many at once.

@@ -2,25 +2,26 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.ntf.backoff import Backoff
+from heliograph.net.public import is_public
 from heliograph.ntf.config import (
     INTRODUCTION,
     PREFIX,
-    ControlOptions,
     DeliveryOptions,
     NetworkOptions,
     NtfConfig,
     NtfListen,
-    StatsOptions,
 )
-from heliograph.ntf.limits import Limits
-from heliograph.ntf.outbox import OutboxSettings
-from heliograph.ntf.push_options import ApnsOptions, FcmOptions, WebPushOptions
+from heliograph.ntf.limits import NtfLimits
+from heliograph.ntf.push.options import ApnsOptions, FcmOptions, WebPushOptions
+from heliograph.ntf.push.outbox import OutboxSettings
 from heliograph.ntf.router import NtfSettings
-from heliograph.push.endpoints import is_public
-from heliograph.runtime.config import load
-from heliograph.runtime.config_text import render
+from heliograph.ntf.subscriber.dials import DialLimits
+from heliograph.runtime.backoff import Backoff
+from heliograph.runtime.config.file import load
+from heliograph.runtime.config.operations import ControlOptions, StatsOptions
+from heliograph.runtime.config.text import render
 from heliograph.runtime.errors import ConfigError
+from heliograph.runtime.limits import RateLimit
 from heliograph.transport.socks import SocksMode, SocksProxy
 
 
@@ -32,11 +33,18 @@ def loaded(directory: Path, text: str, **environ: str) -> NtfConfig:
 
 def test_defaults_are_the_routers_own(tmp_path: Path) -> None:
     config, settings = NtfConfig(), NtfConfig().settings()
-    assert settings.limits == NtfSettings().limits
+    assert settings.limits == NtfLimits(
+        RateLimit(60, applies_to_loopback=False),
+        20_000,
+        RateLimit(3000.0, applies_to_loopback=False),
+    )
+    assert settings.unverified_ttl == NtfSettings().unverified_ttl == 7 * 86_400
     assert settings.outbox == NtfSettings().outbox
-    assert settings.debt_ttl == NtfSettings().debt_ttl
+    assert settings.push_ttl == NtfSettings().push_ttl
     assert settings.subscriber.batch == NtfSettings().subscriber.batch
     assert settings.subscriber.client.allow is is_public
+    assert settings.subscriber.dials == NtfSettings().subscriber.dials
+    assert settings.subscriber.worthless_rate == NtfSettings().subscriber.worthless_rate
     assert config.listen.port == 443
     assert config.metrics.port is config.control.port is None
     assert config.store_url(tmp_path) == f"sqlite:///{tmp_path}/ntf.db"
@@ -48,21 +56,26 @@ def test_every_setting_arrives(tmp_path: Path) -> None:
         "[pushes]\nwindow = 7\nttl_days = 0.5\nbackoff_first_seconds = 2\n"
         "backoff_last_seconds = 3\nrefused_seconds = 4\n"
         "[subscriptions]\nuse_service_credentials = true\nown_domains = ['a.org', 'b.org']\n"
-        "batch = 10\nping_seconds = 5\n"
+        "batch = 10\nping_seconds = 5\nworthless_events_per_second = 6\n"
         "[network]\nsocks_proxy = 'u:p@localhost:9050'\nsocks_mode = 'always'\n"
-        "allow_private = true\n"
+        "allow_private = true\ndials = 20\ndials_per_host = 3\nconnections_per_host = 30\n"
+        "max_connections = 40\n"
         "[limits]\nnew_tokens_per_minute = 1\nsubscriptions_per_token = 2\n"
-        "commands_per_second = 0.5\n",
+        "commands_per_second = 0.5\nunverified_days = 0\n"
+        "[push.apns]\npadded_length = 2048\n",
     ).settings()
-    assert settings.limits == Limits(1, 2, 0.5)
-    assert settings.outbox == OutboxSettings(7, Backoff(2, 3), 4)
-    assert settings.debt_ttl == 43_200
+    assert settings.limits == NtfLimits(RateLimit(1), 2, RateLimit(0.5))
+    assert settings.unverified_ttl is None
+    assert settings.outbox == OutboxSettings(7, Backoff(2, 3), 4, apns_padded_length=2048)
+    assert settings.push_ttl == 43_200
     assert settings.own_domains == ("a.org", "b.org")
     subscriber = settings.subscriber
     assert (subscriber.batch, subscriber.page, subscriber.use_service) == (10, 100, True)
     assert subscriber.client.socks == SocksProxy("localhost", 9050, SocksMode.ALWAYS, "u", "p")
     assert subscriber.client.allow is None
     assert subscriber.client.ping_interval == 5
+    assert subscriber.worthless_rate == 6
+    assert subscriber.dials == DialLimits(20, 20, 3, connections=40, connections_per_host=30)
 
 
 def test_names_that_tests_and_operators_rely_on(tmp_path: Path) -> None:

@@ -2,12 +2,18 @@ import itertools
 
 import pytest
 
-from heliograph.ntf.lifecycle import Rejected, Simple, TokenEvent, may_subscribe, may_verify, step
-from heliograph.wire.tokens import InvalidReason
-from heliograph.wire.tokens import TokenStatus as S
+from heliograph.ntf.lifecycle import (
+    Rejected,
+    TokenEvent,
+    TokenTransition,
+    may_subscribe,
+    may_verify,
+    step,
+)
+from heliograph.wire.ntf.tokens import InvalidReason, TokenStatus as S
 
-AGAIN, DELIVERED = Simple.REGISTERED_AGAIN, Simple.DELIVERED
-VERIFIED, REPLACED = Simple.VERIFIED, Simple.REPLACED
+AGAIN, DELIVERED = TokenTransition.REGISTERED_AGAIN, TokenTransition.DELIVERED
+VERIFIED, REPLACED = TokenTransition.VERIFIED, TokenTransition.REPLACED
 INVALID = (
     S.INVALID,
     S.INVALID_BAD,
@@ -49,7 +55,7 @@ def test_every_pair(status: S, event: TokenEvent, after: S) -> None:
 
 
 def test_the_table_has_every_pair() -> None:
-    events = [*Simple, *map(Rejected, InvalidReason)]
+    events = [*TokenTransition, *map(Rejected, InvalidReason)]
     assert {(status, event) for status, event, _ in PAIRS} == set(itertools.product(S, events))
 
 

@@ -7,14 +7,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from heliograph.ntf import metrics as module
-from heliograph.ntf import totals
 from heliograph.ntf.metrics import NtfCollector
 from heliograph.ntf.router import NtfSettings
+from heliograph.ntf.store import totals
 from heliograph.push.provider import RetryLater
 from heliograph.runtime.metrics import expose
-from heliograph.sim.script import Rule
-from heliograph.wire.tokens import PushProvider
-from tests.ntf.support import SETTINGS, NtfWorld, Recorder, a_device, a_world, until
+from heliograph.sim.providers.script import ScriptRule
+from heliograph.wire.ntf.tokens import PushProvider
+from tests.ntf.support import SETTINGS, NtfWorld, Recorder, a_device, a_world
+from tests.waiting import until
 
 REFERENCE = Path(__file__).parent / "reference_metrics.txt"
 
@@ -66,14 +67,14 @@ async def test_what_happened_is_counted(world: NtfWorld) -> None:
         'heliograph_ntf_push_latency_seconds_bucket{le="+Inf"}': 1,
         'heliograph_ntf_tokens{status="ACTIVE"}': 1,
         'heliograph_ntf_subscriptions{status="ACTIVE"}': 2,
-        "heliograph_ntf_oldest_debt_seconds": 0,
+        "heliograph_ntf_oldest_pending_push_seconds": 0,
         "heliograph_ntf_drift_repaired_total": 0,
         "heliograph_ntf_clients": 1,
     }
     assert {name: found.get(name) for name in expected} == expected
 
 
-async def test_what_is_owed_and_why(sqlite_url: str, tmp_path: Path) -> None:
+async def test_what_is_pending_and_why(sqlite_url: str, tmp_path: Path) -> None:
     provider = Recorder()
     provider.always = RetryLater(60.0, "ServiceUnavailable")
     world = NtfWorld(sqlite_url, tmp_path)
@@ -85,9 +86,9 @@ async def test_what_is_owed_and_why(sqlite_url: str, tmp_path: Path) -> None:
     await until(lambda: world.router.stats.failures)
     collector.totals = await totals.count(world.url)
     found = numbers(collector)
-    assert found['heliograph_ntf_debts{kind="verification"}'] == 1
+    assert found['heliograph_ntf_pending_pushes{kind="verification"}'] == 1
     assert found['heliograph_ntf_push_failures_total{reason="ServiceUnavailable"}'] == 1
-    assert 0 < found["heliograph_ntf_oldest_debt_seconds"] < 60
+    assert 0 < found["heliograph_ntf_oldest_pending_push_seconds"] < 60
     assert found["simplex_ntf_apns_push_queue_length"] == 1
     await world.stop()
 
@@ -104,7 +105,7 @@ async def test_own_servers_by_name(sqlite_url: str, tmp_path: Path) -> None:
         await world.send(queue)
         counters = world.router.stats.counters
         await until(lambda: counters.ntf_delivered)
-        world.apns.play(Rule(status=503, reason="ServiceUnavailable", times=1))
+        world.apns.play(ScriptRule(status=503, reason="ServiceUnavailable", times=1))
         await world.send(queue)
         await until(lambda: counters.ntf_delivered == 2)
         found = numbers(collector)

@@ -11,24 +11,25 @@ import pytest
 
 from heliograph.db.errors import DatabaseError
 from heliograph.journal.identity import JournalIdentity
-from heliograph.journal.reader import read_events
 from heliograph.journal.schema import violations
-from heliograph.journal.writer import JournalWriter
-from heliograph.ntf import debts
+from heliograph.journal.storage.reader import read_events
+from heliograph.journal.storage.writer import JournalWriter
 from heliograph.ntf.limits import ClientState
-from heliograph.ntf.records import Subscription, Token
-from heliograph.sim.http2 import Act
-from heliograph.sim.script import Rule
+from heliograph.ntf.store import pending
+from heliograph.ntf.store.records import Subscription, Token
+from heliograph.sim.providers.http2 import Act
+from heliograph.sim.providers.script import ScriptRule
 from heliograph.wire import ntf, smp
-from heliograph.wire.primitives import b64encode
-from heliograph.wire.tokens import (
+from heliograph.wire.ntf.tokens import (
     APNSDeviceToken,
+    NtfSubStatus,
     SubscriptionState,
-    SubscriptionStatus,
     TokenStatus,
 )
-from tests.ntf.support import SETTINGS, NtfWorld, Phone, a_device, until
+from heliograph.wire.primitives import b64encode
+from tests.ntf.support import SETTINGS, NtfWorld, Phone, a_device
 from tests.smp.support import Queue
+from tests.waiting import until
 
 KEY = bytes(range(100, 132))
 
@@ -86,21 +87,21 @@ async def test_nothing_is_told(
     await phone.notified_of(*queues)
     # All kinds of trouble.
     world.apns.play(
-        Rule(act=Act.RESET, times=2),
-        Rule(act=Act.GOAWAY, times=1),
-        Rule(status=403, reason="InvalidProviderToken", times=1),
-        Rule(status=429, times=1),
+        ScriptRule(act=Act.RESET, times=2),
+        ScriptRule(act=Act.GOAWAY, times=1),
+        ScriptRule(status=403, reason="InvalidProviderToken", times=1),
+        ScriptRule(status=429, times=1),
     )
     await world.send(queues[0])
     await phone.notified_of(queues[0])
-    receive, failures = debts.receive, [DatabaseError("lost"), RuntimeError("a bug")]
+    receive, failures = pending.receive, [DatabaseError("lost"), RuntimeError("a bug")]
 
-    def failing(*arguments: object) -> debts.Stored:
+    def failing(*arguments: object) -> pending.StoredBatch:
         if failures:
             raise failures.pop()
         return receive(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(debts, "receive", failing)
+    monkeypatch.setattr(pending, "receive", failing)
     await world.send(queues[0])
     await phone.notified_of(queues[0])
     await phone.ask(ntf.TCHK(), b"unknown")
@@ -118,7 +119,7 @@ async def test_nothing_is_told(
     code = await phone.code()
     await phone.tvfy(code)
     await phone.ask(ntf.TCRN(20), phone.token_id)
-    world.apns.play(Rule(status=410, reason="Unregistered"))
+    world.apns.play(ScriptRule(status=410, reason="Unregistered"))
     await world.send(queues[3])
     await until(lambda: any(event.kind == "token_invalid" for event in world.events))
     world.apns.play()
@@ -141,7 +142,7 @@ async def test_nothing_is_told(
         "subscription_status",
         "nmsg_received",
         "nmsg_stored",
-        "push_owed",
+        "push_pending",
         "push_attempted",
         "push_accepted",
         "push_rejected",
@@ -157,13 +158,13 @@ async def test_nothing_is_told(
         "router_stopped",
     }
     formatter = logging.Formatter()
-    told = {
+    reported = {
         "logs": "\n".join(formatter.format(record) for record in ours),
         "journal": "\n".join(json.dumps(asdict(event)) for event in world.events),
     }
-    told["segments"] = written(tmp_path / "segments", world)
+    reported["segments"] = written(tmp_path / "segments", world)
     secrets = [*secrets_of(phone, queues, first_device), *forms(code), *forms(KEY)]
-    for where, text in told.items():
+    for where, text in reported.items():
         for secret in secrets:
             assert secret not in text, where
 
@@ -171,7 +172,7 @@ async def test_nothing_is_told(
 def test_records_do_not_show_what_they_hold() -> None:
     secret = b"secret" * 4
     token = Token(b"id", a_device(), TokenStatus.ACTIVE, b"", secret, secret, secret)
-    status = SubscriptionStatus(SubscriptionState.ACTIVE)
+    status = NtfSubStatus(SubscriptionState.ACTIVE)
     subscription = Subscription(b"id", b"id", 1, b"id", secret, status)
     client = ClientState(secret, "secret")
     for record in (token, subscription, client):

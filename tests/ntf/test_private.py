@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.net.public import is_public
 from heliograph.ntf.router import NtfSettings
-from heliograph.ntf.subscriber import REFUSED
-from heliograph.push.endpoints import is_public
+from heliograph.ntf.subscriber.subscriber import PRIVATE_ADDRESS_ERROR
 from heliograph.transport.client import ClientConfig
 from heliograph.wire import ntf
-from heliograph.wire.tokens import SubscriptionState, SubscriptionStatus
+from heliograph.wire.ntf.tokens import NtfSubStatus, SubscriptionState
 from tests.ntf.support import SETTINGS, NtfWorld, a_world
 
-ERR = SubscriptionStatus(SubscriptionState.ERR, REFUSED)
+ERR = NtfSubStatus(SubscriptionState.ERR, PRIVATE_ADDRESS_ERROR)
 
 
 @pytest.fixture

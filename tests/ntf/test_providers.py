@@ -3,12 +3,16 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.ntf.config import NtfConfig
+from heliograph.ntf.config import DeliveryOptions, NtfConfig
 from heliograph.ntf.providers import create_vapid_key, load_vapid, make_providers
-from heliograph.ntf.push_options import ApnsOptions, FcmOptions, PushOptions, WebPushOptions
+from heliograph.ntf.push.options import ApnsOptions, FcmOptions, PushOptions, WebPushOptions
+from heliograph.push.connecting import connections_to
+from heliograph.push.h2_client import H2Connections
+from heliograph.push.http import HttpSettings
 from heliograph.push.vapid import generate_vapid_key
+from heliograph.push.webpush import WebPushProvider
 from heliograph.runtime.errors import ConfigError
-from heliograph.wire.tokens import PushProvider
+from heliograph.wire.ntf.tokens import PushProvider
 
 NULL = {PushProvider.APNS_NULL}
 APNS = ApnsOptions(key_file="k.p8", key_id="i", team_id="t", topic="o")
@@ -37,6 +41,24 @@ def test_all(tmp_path: Path) -> None:
     assert PushProvider.APNS_TEST in make_providers(config(apns=tested), tmp_path)
     off = config(webpush=WebPushOptions(enabled=False))
     assert make_providers(off, tmp_path).keys() == NULL
+
+
+def test_hosts_that_clients_chose_have_a_thread_of_their_own(tmp_path: Path) -> None:
+    create_vapid_key(tmp_path)
+    provider = make_providers(config(), tmp_path)[PushProvider.WEB_PUSH]
+    assert isinstance(provider, WebPushProvider)
+    assert provider._endpoints._settings.thread != HttpSettings().thread
+
+
+def test_the_http_client_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_vapid_key(tmp_path)
+    chosen = replace(config(), pushes=DeliveryOptions(http_client="h2"))
+    provider = make_providers(chosen, tmp_path)[PushProvider.WEB_PUSH]
+    assert isinstance(provider, WebPushProvider)
+    assert isinstance(connections_to(provider._endpoints._settings), H2Connections)
+    monkeypatch.setattr("heliograph.ntf.providers.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="h2 is missing"):
+        make_providers(chosen, tmp_path)
 
 
 def test_all_problems_at_once_and_no_secrets(tmp_path: Path) -> None:

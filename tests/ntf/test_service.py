@@ -1,6 +1,7 @@
-"""From a configuration to a router that pushes; the rest is in tests/cli/test_ntf.py."""
+"""From a configuration to a router that pushes; the rest is in tests/cli/ntf/test_command.py."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -10,14 +11,17 @@ import pytest
 from heliograph.db.errors import DatabaseLost, DatabaseNewer
 from heliograph.ntf.config import PREFIX, NtfConfig, NtfListen
 from heliograph.ntf.providers import create_vapid_key
+from heliograph.ntf.reference.statslog import NtfStatsLog
 from heliograph.ntf.router import NtfRouter
 from heliograph.ntf.service import maintain, serve
-from heliograph.runtime.config import load
+from heliograph.ntf.stats import Stats
+from heliograph.runtime.config.file import load
+from heliograph.runtime.config.operations import STATS_NAME
 from heliograph.runtime.errors import ConfigError, IdentityError, StartError
 from heliograph.runtime.identity import create_identity
 from heliograph.transport.client import Client
 from heliograph.wire.addresses import decode_address
-from heliograph.wire.tokens import TokenStatus
+from heliograph.wire.ntf.tokens import TokenStatus
 from tests.ntf.support import KEY, KEY_ID, TEAM_ID, TOPIC, NtfWorld
 
 CONFIG = NtfConfig(listen=NtfListen(port=0))
@@ -95,3 +99,44 @@ async def test_store_failures(
     with pytest.raises(StartError, match=words):
         async with serve(CONFIG, tmp_path):
             pass
+
+
+@pytest.mark.parametrize(
+    ("damage", "advice"),
+    [
+        (lambda data: b"", "is empty"),
+        (lambda data: data[:4096] + b"x" * len(data[4096:]), "damaged"),
+    ],
+    ids=["empty", "malformed"],
+)
+async def test_a_damaged_store_is_not_served(
+    tmp_path: Path, damage: Callable[[bytes], bytes], advice: str
+) -> None:
+    make_router(tmp_path)
+    async with serve(CONFIG, tmp_path):
+        pass
+    store = tmp_path / "ntf.db"
+    damaged = damage(store.read_bytes())
+    store.write_bytes(damaged)
+    for name in ("ntf.db-wal", "ntf.db-shm"):
+        (tmp_path / name).unlink(missing_ok=True)
+    with pytest.raises(StartError, match=advice):
+        async with serve(CONFIG, tmp_path):
+            pytest.fail("it is served")
+    assert store.read_bytes() == damaged
+
+
+def test_maintenance_restores_and_saves_statistics(tmp_path: Path) -> None:
+    """Seed 001, behaviour 12."""
+    make_router(tmp_path)
+    stats = Stats()
+    stats.counters.tkn_created = 7
+    file = tmp_path / STATS_NAME
+    log = NtfStatsLog(stats, file)
+    log.save()
+    before = file.stat().st_mtime_ns
+    maintain(CONFIG, tmp_path)
+    assert file.stat().st_mtime_ns > before
+    restored = Stats()
+    NtfStatsLog(restored, file).restore()
+    assert restored.counters.tkn_created == 7

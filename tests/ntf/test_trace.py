@@ -3,15 +3,17 @@ from dataclasses import asdict
 from pathlib import Path
 
 from heliograph.db.dialects import Transaction, open_dialect
-from heliograph.journal.events import notification_id
+from heliograph.journal.events import NmsgReceived
+from heliograph.journal.hashing import notification_id
 from heliograph.journal.identity import journal_identity
-from heliograph.journal.writer import JournalWriter
+from heliograph.journal.storage.writer import JournalWriter
 from heliograph.ntf.trace import Trace, describe, hashed_token, read_journal, trace
 from heliograph.push.provider import RetryLater
 from heliograph.wire.addresses import encode_address
+from heliograph.wire.ntf.tokens import PushProvider
 from heliograph.wire.primitives import b64encode
-from heliograph.wire.tokens import PushProvider
-from tests.ntf.support import NtfWorld, Phone, Recorder, a_device, until
+from tests.ntf.support import NtfWorld, Phone, Recorder, a_device
+from tests.waiting import until
 
 
 def traced(url: str, token_id: bytes) -> Trace | None:
@@ -45,18 +47,18 @@ async def test_a_token_that_is_well(world: NtfWorld) -> None:
     assert found is not None
     assert (found.status, found.provider) == ("ACTIVE", "apns_test")
     assert found.subscriptions == {"ACTIVE": 2}
-    assert found.debts == []
+    assert found.pending_pushes == []
     hashes = {event.notification for event in world.events if event.kind == "nmsg_received"}
     assert {item.notification for item in found.notified} == hashes
     text = "\n".join(describe(found, found.created_at + 90))
-    assert "owed            nothing" in text
+    assert "pending         nothing" in text
     assert "registered      2" in text
     assert "(2 min ago)" in text or "(90 s ago)" in text
     for secret in secrets_of(phone, world):
         assert secret not in text + json.dumps(asdict(found))
 
 
-async def test_a_token_that_is_owed(sqlite_url: str, tmp_path: Path) -> None:
+async def test_a_token_with_a_pending_push(sqlite_url: str, tmp_path: Path) -> None:
     provider = Recorder()
     provider.always = RetryLater(60.0, "ServiceUnavailable")
     world = NtfWorld(sqlite_url, tmp_path)
@@ -65,20 +67,20 @@ async def test_a_token_that_is_owed(sqlite_url: str, tmp_path: Path) -> None:
     phone = await world.phone(a_device())
     await phone.tnew()
 
-    def debts() -> object:
+    def is_retried() -> object:
         found = traced(sqlite_url, phone.token_id)
-        return found is not None and found.debts and found.debts[0].attempts
+        return found is not None and found.pending_pushes and found.pending_pushes[0].attempts
 
-    await until(debts)
+    await until(is_retried)
     found = traced(sqlite_url, phone.token_id)
     assert found is not None
-    [debt] = found.debts
-    assert (debt.kind, debt.attempts) == ("verification", 1)
-    assert debt.since + 59 < debt.next_at < debt.expires_at
-    text = "\n".join(describe(found, debt.since))
-    assert "owed            a verification push" in text
+    [push] = found.pending_pushes
+    assert (push.kind, push.attempts) == ("verification", 1)
+    assert push.since + 59 < push.next_at < push.expires_at
+    text = "\n".join(describe(found, push.since))
+    assert "pending         a verification push" in text
     assert "failed 1 times" in text
-    assert "next try" in text
+    assert "next attempt" in text
     await world.stop()
 
 
@@ -97,7 +99,7 @@ async def test_with_the_journal(small_world: NtfWorld, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     writer = JournalWriter(journal, journal_identity(tmp_path), "ntf")
     small_world.journal.replay(writer)
-    writer("nmsg_received", notification=b"another's", own_server=False)
+    writer.record(NmsgReceived(notification=b"another's", own_server=False))
     writer.close()
     found = traced(small_world.url, phone.token_id)
     assert found is not None
@@ -105,7 +107,7 @@ async def test_with_the_journal(small_world: NtfWorld, tmp_path: Path) -> None:
     kinds = [event["kind"] for event in found.events]
     assert kinds[0] == "token_registered"
     assert kinds[-1] == "push_accepted"
-    assert {"nmsg_received", "nmsg_stored", "push_owed", "push_attempted"} < {*kinds}
+    assert {"nmsg_received", "nmsg_stored", "push_pending", "push_attempted"} < {*kinds}
     expected = notification_id(message.nonce)
     assert {item for event in found.events if (item := event.get("notification"))} == {expected}
     assert found.events[-1]["notifications"] == [expected]

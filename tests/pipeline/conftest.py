@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from heliograph.pipeline.session import open_session
+from heliograph.pipeline.spark.session import open_session
 from tests.pipeline.support import SPARK_SETTINGS
 
 if TYPE_CHECKING:

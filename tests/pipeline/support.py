@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from heliograph.journal.arrow import SCHEMA
+from heliograph.journal.storage.arrow import SCHEMA
 from heliograph.pipeline.runner import Pipeline, RunSettings
-from heliograph.pipeline.tables import Tables
+from heliograph.pipeline.tables.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -107,25 +107,31 @@ def frame(spark: Any, events: Iterable[Event]) -> "DataFrame":
     return result
 
 
-def decided(spark: Any, events: Sequence[Event]) -> "DataFrame":
+def decided(spark: Any, events: Sequence[Event], settings: Any = None) -> "DataFrame":
     """The ledger of these events, without files."""
-    from heliograph.pipeline import fates, ingest, ledger
-    from heliograph.pipeline.routers import router_facts, with_summary
+    from heliograph.pipeline import source
+    from heliograph.pipeline.jobs import coverage, ingest, ledger, outcomes
+    from heliograph.pipeline.jobs.routers import router_facts, with_summary
 
     known = frame(spark, events)
     summary = ingest.summarize(ingest.runs(ingest.checked(known)).collect(), {})
     assert not summary.wrong
-    routers = router_facts(with_summary({}, summary))
-    return fates.decide(ledger.marks(known), ledger.settlements(known), routers)
+    notes = with_summary({}, summary)
+    routers = router_facts(notes)
+    seen = source.merged({}, summary.numbers)
+    gaps = coverage.gaps(seen, coverage.with_times({}, seen, summary.times), notes)
+    return outcomes.decide(
+        ledger.marks(known), ledger.settlements(known), routers, settings, gaps=gaps
+    )
 
 
 def pipeline(spark: Any, tables: Tables, journal: Path) -> Pipeline:
-    return Pipeline(spark, tables, RunSettings((str(journal),)))
+    return Pipeline(spark, tables, RunSettings((str(journal),), read_retry_time=0.0))
 
 
 def snapshot(made: Pipeline) -> dict[str, list[Any]]:
     """All that the tables say, whatever the files they are in."""
-    from heliograph.pipeline import stats
+    from heliograph.pipeline.jobs import stats
 
     def rows(frame: "DataFrame") -> list[Any]:
         return sorted(map(tuple, frame.collect()), key=repr)
@@ -145,9 +151,10 @@ def snapshot(made: Pipeline) -> dict[str, list[Any]]:
     }
 
 
-def fates(ledger: "DataFrame") -> dict[str, str]:
-    """By notification; with a star if it was inferred."""
+def outcomes(ledger: "DataFrame") -> dict[str, str]:
+    """By notification; with a star if it was inferred, a question mark if a gap explains it."""
+    columns = ledger.select("notification", "outcome", "recovered", "explained")
     return {
-        row["notification"]: row["fate"] + ("*" if row["recovered"] else "")
-        for row in ledger.select("notification", "fate", "recovered").collect()
+        name: outcome + "*" * recovered + "?" * explained
+        for name, outcome, recovered, explained in columns.collect()
     }

@@ -6,12 +6,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from heliograph.pipeline.tables import open_tables
+from heliograph.pipeline.tables.tables import open_tables
 from heliograph.pipeline.upkeep import compact
-from tests.pipeline import test_ledger as stories
+from tests.pipeline.jobs import test_ledger as stories
 from tests.pipeline.support import Event, Scribe, pipeline, snapshot, write_segment
 
 EXAMPLES = int(os.environ.get("HELIOGRAPH_PIPELINE_EXAMPLES", "3"))
@@ -20,7 +19,7 @@ EXAMPLES = int(os.environ.get("HELIOGRAPH_PIPELINE_EXAMPLES", "3"))
 def all_events() -> list[Event]:
     """Several stories beside each other, each with routers and ids of its own, and a wrong one."""
     chosen = (
-        stories.accepted_and_superseded,
+        stories.accepted_and_coalesced,
         stories.shown,
         stories.rejected_expired_deleted,
         stories.killed_and_paid,
@@ -31,7 +30,7 @@ def all_events() -> list[Event]:
     for number, story in enumerate(chosen):
         for scribe in story():
             events += [_renamed(event, f"{number}") for event in scribe.events]
-    wrong = Scribe("wrong")("push_owed", 5.0)
+    wrong = Scribe("wrong")("push_pending", 5.0)
     return [*events, wrong]
 
 
@@ -83,7 +82,7 @@ def test_the_same_tables(
         (work / "journal").mkdir(parents=True, exist_ok=True)
         with open_tables(work / "tables") as tables:  # a restart between batches
             made = pipeline(spark, tables, work / "journal")
-            made.take()
+            made.ingest_batch()
             made.update_stats()
             if compacts:
                 made.update_ledger()
@@ -100,7 +99,7 @@ def _undisturbed(spark: Any, tmp_path: Path) -> dict[str, Any]:
         write_segment(tmp_path / "journal", "all/1-00000001", EVENTS)
         with open_tables(tmp_path / "tables") as tables:
             made = pipeline(spark, tables, tmp_path / "journal")
-            made.take()
+            made.ingest_batch()
             made.update_stats()
             _EXPECTED.update(snapshot(made))
     return _EXPECTED

@@ -1,17 +1,23 @@
 """The command line, mostly without Spark; `test_kill` and `test_cluster` run the rest."""
 
-import json
 import subprocess
 import sys
 import zipfile
+from argparse import Namespace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 
 from heliograph.cli.main import main
-from heliograph.pipeline import submit
-from heliograph.pipeline.tables import open_tables, read_manifest
+from heliograph.cli.pipeline.opening import outcome_settings
+from heliograph.pipeline.jobs.outcomes import OutcomeSettings
+from heliograph.pipeline.spark import submit
+from heliograph.pipeline.spark.failures import advice, cause
+from heliograph.pipeline.tables.offsets import Offsets, write_account
+from heliograph.pipeline.tables.tables import list_files, open_tables
 from heliograph.runtime.errors import StartError
 from tests.pipeline.support import Scribe, pipeline, write_journal
 
@@ -20,7 +26,18 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["pipeline", "--help"])
     said = capsys.readouterr().out
-    for command in ("run", "once", "report", "status", "backfill", "compact", "expire", "submit"):
+    commands = (
+        "run",
+        "once",
+        "report",
+        "status",
+        "backfill",
+        "compact",
+        "requeue",
+        "retire",
+        "submit",
+    )
+    for command in commands:
         assert f"\n    {command} " in said
     assert "heliograph pipeline once --journal" in said
 
@@ -32,7 +49,7 @@ def test_status_before_anything(tmp_path: Path, capsys: pytest.CaptureFixture[st
     words = ["pipeline", "status", "--dir", str(tmp_path / "tables"), "--journal", str(journal)]
     assert main(words) == 0
     said = capsys.readouterr().out
-    assert "nothing was taken yet" in said
+    assert "nothing was ingested yet" in said
     assert "waiting         1 segments" in said
 
 
@@ -41,9 +58,9 @@ def test_status_without_spark_installed(
 ) -> None:
     with open_tables(tmp_path) as tables:
         facts = {"last_at": 1_000_000, "stopped_at": 1_000_000}
-        notes: dict[str, Any] = {"routers": {"r": {"part": "ntf", "boots": {"1": facts}}}}
-        notes |= {"account": {"at": 5.0, "fates": {"shown": 7}}}
-        tables.commit(counts={"events": 12}, notes=notes)
+        routers = {"r": {"part": "ntf", "boots": {"1": facts}}}
+        tables.commit("events", offsets=Offsets(counts={"events": 12}, routers=routers))
+    write_account(tmp_path, {"at": 5.0, "outcomes": {"shown": 7}})
     without_spark(monkeypatch)
     assert main(["pipeline", "status", "--dir", str(tmp_path)]) == 0
     said = capsys.readouterr().out
@@ -65,7 +82,7 @@ def test_a_missing_spark_is_named(
     without_spark(monkeypatch)
     words = ["pipeline", "once", "--dir", str(tmp_path / "t"), "--journal", str(tmp_path)]
     assert main(words) == 1
-    assert "pip install heliograph[pipeline]" in capsys.readouterr().err
+    assert "pip install 'heliograph[pipeline]'" in capsys.readouterr().err
 
 
 def test_no_report_without_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,6 +111,48 @@ def test_submit_prints_the_command(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "spark-submit --master spark://head:7077 --deploy-mode client" in said
     assert said.rstrip().endswith("pipeline once --dir D --journal J --master spark://head:7077")
     assert not list(tmp_path.iterdir())
+
+
+def test_submit_passes_on_what_is_given_before_the_dashes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["pipeline", "submit", "--print", "--dir", str(tmp_path), "--memory", "5g"]
+    words += ["--conf", "a.b=c", "--master", "yarn", "--", "once", "--dir", "D", "--journal", "J"]
+    assert main(words) == 0
+    said = capsys.readouterr().out.rstrip()
+    assert said.endswith("--master yarn --memory 5g --conf a.b=c")
+
+
+def test_a_url_makes_no_folder_of_that_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["pipeline", "status", "--dir", "s4a://b/t"]) == 1
+    assert "name a directory, or a URL" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_report_uses_the_settings_of_the_last_account(tmp_path: Path) -> None:
+    options = Namespace(dir=tmp_path)
+    assert outcome_settings(options) == OutcomeSettings()
+    write_account(tmp_path, {"settings": asdict(OutcomeSettings(push_ttl=7 * 86_400.0))})
+    assert outcome_settings(options) == OutcomeSettings(push_ttl=7 * 86_400.0)
+    assert outcome_settings(Namespace(dir=tmp_path, push_ttl=1.0)).push_ttl == 86_400.0
+
+
+def test_a_report_without_spark_installed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_spark(monkeypatch)
+    assert main(["pipeline", "report", "--dir", str(tmp_path)]) == 1
+    assert "pip install 'heliograph[pipeline]'" in capsys.readouterr().err
+
+
+def test_causes_are_named_with_what_helps() -> None:
+    text = cause(PySparkException("\n  java.io.IOException: No space left on device\n at x"))
+    assert text == "java.io.IOException: No space left on device"
+    assert "make room" in str(advice(text))
+    assert advice("something else") is None
 
 
 @pytest.mark.parametrize(
@@ -141,19 +200,20 @@ def test_expire_is_a_command_and_spark_is_quiet(spark: Any, tmp_path: Path) -> N
     scribe("router_stopped")
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, write_journal(tmp_path / "journal", scribe))
-        assert made.take() is not None
+        assert made.ingest_batch() is not None
     command = [sys.executable, "-m", "heliograph", "pipeline", "expire", "--keep-events", "0"]
     command += ["--dir", str(tmp_path / "tables"), "--master", "local[1]", "--memory", "1g"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "1 files count no more, 0 removed\n"
     assert (tmp_path / "tables" / "spark.log").read_text()
-    manifest = read_manifest(tmp_path / "tables")
-    assert not manifest.of("events")
-    assert manifest.of("counts")
+    assert not list_files(tmp_path / "tables", "events")
+    assert list_files(tmp_path / "tables", "counts")
 
 
-def test_a_damaged_manifest_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "manifest.json").write_text(json.dumps({"format": 9}))
+def test_a_damaged_log_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = tmp_path / "events" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("rubbish")
     assert main(["pipeline", "status", "--dir", str(tmp_path)]) == 1
     assert "move the directory away" in capsys.readouterr().err

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.pipeline.tables import open_tables, read_manifest
+from heliograph.pipeline.tables.offsets import read_offsets
+from heliograph.pipeline.tables.tables import open_tables
 from heliograph.sim.fleet import Fleet, FleetSettings
 
 pytestmark = [
@@ -46,7 +47,7 @@ def finish(process: "subprocess.Popen[str]") -> str:
     return out
 
 
-def fates(out: str) -> dict[str, int]:
+def outcomes(out: str) -> dict[str, int]:
     return {name: int(count) for name, count in re.findall(r"^([a-z]+) +(\d+)$", out, re.MULTILINE)}
 
 
@@ -59,12 +60,12 @@ def a_fleet(tmp_path: Path, notifications: int) -> tuple[Fleet, Path]:
 def test_on_a_local_cluster(tmp_path: Path) -> None:
     fleet, journal = a_fleet(tmp_path, 5000)
     out = finish(run(tmp_path / "tables", journal, "local-cluster[2,1,700]"))
-    assert fates(out) == fleet.fates
-    assert read_manifest(tmp_path / "tables").counts["events"] == fleet.events
+    assert outcomes(out) == fleet.outcomes
+    assert read_offsets(tmp_path / "tables").counts["events"] == fleet.events
 
 
 def spark_class(*words: str) -> "subprocess.Popen[str]":
-    from heliograph.pipeline.submit import environment
+    from heliograph.pipeline.spark.submit import environment
 
     spec = find_spec("pyspark")
     assert spec is not None
@@ -127,6 +128,6 @@ def test_on_a_standalone_cluster_with_a_worker_killed(tmp_path: Path) -> None:
         time.sleep(2.0)  # a moment amid its work; any is right
         os.killpg(workers[0].pid, signal.SIGKILL)
         out = finish(process)
-    assert fates(out) == fleet.fates
+    assert outcomes(out) == fleet.outcomes
     with open_tables(tmp_path / "tables") as tables:
-        assert tables.manifest.counts["events"] == fleet.events
+        assert tables.snapshot.offsets.counts["events"] == fleet.events

@@ -1,7 +1,6 @@
 import itertools
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from heliograph.pipeline import intervals
 

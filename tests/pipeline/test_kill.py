@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from heliograph.pipeline.tables import open_tables, read_manifest
+from heliograph.pipeline.tables.offsets import read_offsets
+from heliograph.pipeline.tables.tables import open_tables
 from heliograph.pipeline.upkeep import compact
 from heliograph.sim.fleet import Fleet, FleetSettings
 from tests.pipeline.support import SPARK_SETTINGS, START, pipeline, snapshot
@@ -67,42 +68,42 @@ def test_killed_at_random_moments(spark: Any, tmp_path: Path) -> None:
             ready(process, directory)
             _reveal(left[:each], tmp_path / "made", journal)
             left = left[each:]
-            before = read_manifest(directory).version
+            before = read_offsets(directory).batch
             _wait_for(chance, directory, process)
-            kills_amid_work += read_manifest(directory).version == before
+            kills_amid_work += read_offsets(directory).batch == before
         finally:
             kill(process)
     _reveal(left, tmp_path / "made", journal)
     with open_tables(directory) as tables:
         made = pipeline(spark, tables, journal)
-        while made.take() is not None:
+        while made.ingest_batch() is not None:
             pass
         made.update_stats()
         disturbed = snapshot(made)
-        assert made.account().fates == fleet.fates
+        assert made.account().outcomes == fleet.outcomes
         made.update_ledger()
         compact(made, everything=True)
         assert snapshot(made) == disturbed
     with open_tables(tmp_path / "undisturbed") as tables:
         made = pipeline(spark, tables, journal)
-        while made.take() is not None:
+        while made.ingest_batch() is not None:
             pass
         made.update_stats()
         assert snapshot(made) == disturbed
-    told = f"{ROUNDS} kills, {kills_amid_work} before the first commit of their round\n"
-    sys.stdout.write(told)
+    reported = f"{ROUNDS} kills, {kills_amid_work} before the first commit of their round\n"
+    sys.stdout.write(reported)
 
 
 def _wait_for(chance: random.Random, directory: Path, process: "subprocess.Popen[bytes]") -> None:
     """A moment: any, or just when files are written, or just when a commit was made."""
-    version = read_manifest(directory).version
+    version = read_offsets(directory).batch
     files = _files(directory)
     moment = chance.choice(("any", "files", "commit", "commit"))
     deadline = time.monotonic() + (chance.uniform(0.0, 4.0) if moment == "any" else START_TIMEOUT)
     while time.monotonic() < deadline and process.poll() is None:
         if moment == "files" and _files(directory) != files:
             break
-        if moment == "commit" and read_manifest(directory).version != version:
+        if moment == "commit" and read_offsets(directory).batch != version:
             break
         time.sleep(0.002)
     time.sleep(chance.choice((0.0, 0.0, 0.05, 0.5)))

@@ -2,8 +2,8 @@
 
 All parts are processes. Phones show whatever the provider accepted, and journal it. Afterwards, for
 every notification: exactly those are shown that accepted pushes carried, none is unaccounted for,
-and nothing is owed. For the last run of each router, which ends as it should, journal and counters
-are equal; so are the provider's record and the journal, push by push.
+and nothing is pending. For the last run of each router, which ends as it should, journal and
+counters are equal; so are the provider's record and the journal, push by push.
 
 HELIOGRAPH_ACCOUNT_ROUNDS says how often (1), HELIOGRAPH_FAULT_SEED repeats a run.
 """
@@ -22,17 +22,18 @@ import pyarrow as pa
 import pytest
 
 from heliograph.crypto.boxes import open_box_padded
-from heliograph.journal.events import notification_id
+from heliograph.journal.events import AgentDecrypted, DeviceShown
+from heliograph.journal.hashing import notification_id
 from heliograph.journal.identity import journal_identity
-from heliograph.journal.reader import read_tables
 from heliograph.journal.schema import Part
-from heliograph.journal.writer import JournalWriter
-from heliograph.pipeline.runner import Account
+from heliograph.journal.storage.reader import read_tables
+from heliograph.journal.storage.writer import JournalWriter
+from heliograph.pipeline.account import Account
 from heliograph.pipeline.schedule import once
-from heliograph.pipeline.tables import open_tables
+from heliograph.pipeline.tables.tables import open_tables
 from heliograph.transport.errors import ClientError
 from heliograph.wire import smp
-from heliograph.wire.push import MessagePush, decode_pn_messages, decode_push
+from heliograph.wire.ntf.push import MessagePush, decode_pn_messages, decode_push
 from tests.faults.test_ntf_faults import SEED, Device, Line, Theatre
 from tests.pipeline.support import pipeline
 
@@ -102,11 +103,11 @@ class World(Theatre):
             self.message_pushes.append(entry["time"])
             for item in decode_pn_messages(open_box_padded(device.secret, push.nonce, push.box)):
                 self.carried.add(notification_id(item.nonce))
-                self._parts["agent"]("agent_decrypted", notification=item.nonce)
-                self._parts["device"]("device_shown", notification=item.nonce)
+                self._parts["agent"].record(AgentDecrypted(notification=item.nonce))
+                self._parts["device"].record(DeviceShown(notification=item.nonce))
 
     async def quiet(self) -> None:
-        """One more message to each, so that every token has a push; then nothing is owed."""
+        """One more message to each, so that every token has a push; then nothing is pending."""
         async with self.peer() as peer:
             for line in self.lines:
                 body = f"last {self.sent}".encode()
@@ -118,7 +119,7 @@ class World(Theatre):
         async def is_quiet() -> bool:
             before = await self.counters()
             await asyncio.sleep(1.5)  # longer than a messaging router waits before it repeats
-            return not await self.owed() and before == await self.counters()
+            return not await self.pending() and before == await self.counters()
 
         assert await self.eventually(is_quiet)
         self.read_pushes()
@@ -169,8 +170,8 @@ def test_the_ledger_outlives_kills(
     print(f"\nHELIOGRAPH_FAULT_SEED={SEED}, {world.sent} sent, {dict(world.faults)}")  # noqa: T201
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, world.journal)
-        taken = once(made)
-        assert sum(item.duplicates + item.quarantined for item in taken) == 0
+        batches = once(made)
+        assert sum(item.duplicates + item.quarantined for item in batches) == 0
         account = made.account()
         rows = made.ledger().collect()
     _accounted(world, account, rows)
@@ -193,13 +194,13 @@ async def _run(world: World) -> dict[str, dict[str, int]]:
 
 
 def _accounted(world: World, account: Account, rows: list[Any]) -> None:
-    print(account.fates, Counter((row["fate"], row["recovered"]) for row in rows))  # noqa: T201
+    print(account.outcomes, Counter((row["outcome"], row["recovered"]) for row in rows))  # noqa: T201
     assert account.is_complete, account
-    assert {row["notification"] for row in rows if row["fate"] == "shown"} == world.carried
+    assert {row["notification"] for row in rows if row["outcome"] == "shown"} == world.carried
     assert len(rows) == sum(len(line.ids) for line in world.lines)
-    assert account.fates.keys() <= {"shown", "superseded", "accepted"}
+    assert account.outcomes.keys() <= {"shown", "coalesced", "accepted"}
     # Those of which only a kill is known to be the reason that nothing is known.
-    assert all(row["recovered"] for row in rows if row["fate"] == "accepted")
+    assert all(row["recovered"] for row in rows if row["outcome"] == "accepted")
 
 
 def _as_the_provider_has_it(world: World, events: list[dict[str, Any]]) -> None:

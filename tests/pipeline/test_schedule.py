@@ -1,26 +1,23 @@
-"""The stream: goes on after a failure, runs every job when it is due, and stops when told."""
+"""The stream: goes on after a failure, runs every job when it is due, and stops on request."""
 
 import threading
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heliograph.pipeline import upkeep
-from heliograph.pipeline.runner import Account, Pipeline
+from heliograph.pipeline.account import Account
+from heliograph.pipeline.runner import Pipeline
 from heliograph.pipeline.schedule import LONG_ACCOUNT, Schedule, Stream, rest_after
 from heliograph.pipeline.status import describe, status
-from heliograph.pipeline.tables import open_tables
+from heliograph.pipeline.tables.tables import open_tables
 from tests.pipeline.support import Scribe, pipeline, write_journal, write_segment
+from tests.waiting import block_until
 
-
-def until(condition: Callable[[], object], within: float = 300.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+until = partial(block_until, within=300.0)  # a stream's first batch starts Spark's engine
 
 
 def test_a_stream(spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -37,22 +34,22 @@ def test_a_stream(spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) 
         thread = threading.Thread(target=stream.run)
         thread.start()
         try:
-            until(lambda: "a batch failed, trying again" in caplog.text)  # there is no journal
+            until(lambda: "a batch failed, retrying" in caplog.text)  # there is no journal
             write_journal(journal, ntf)
-            until(lambda: tables.manifest.counts.get("events") == 3)
-            until(lambda: stream.last_account and stream.last_account.fates == {"accepted": 1})
+            until(lambda: tables.snapshot.offsets.counts.get("events") == 3)
+            until(lambda: stream.last_account and stream.last_account.outcomes == {"accepted": 1})
             ntf.nmsg(2, 2.0)
             write_segment(journal, "ntf/1000-00000002", ntf.events[3:])
-            expected = {"accepted": 1, "owed": 1}
-            until(lambda: stream.last_account and stream.last_account.fates == expected)
+            expected = {"accepted": 1, "pending": 1}
+            until(lambda: stream.last_account and stream.last_account.outcomes == expected)
         finally:
             stop.set()
             thread.join()
-        told = "\n".join(describe(status(tmp_path / "tables", [str(journal)], 0.0), 0.0))
-    assert "waiting         0 segments" in told
-    assert "events          5" in told
-    assert "accepted 1" in told
-    assert "nothing is unaccounted for" in told
+        reported = "\n".join(describe(status(tmp_path / "tables", [str(journal)], 0.0), 0.0))
+    assert "waiting         0 segments" in reported
+    assert "events          5" in reported
+    assert "accepted 1" in reported
+    assert "nothing is unaccounted for" in reported
 
 
 def test_a_long_account_takes_a_tenth_of_the_time() -> None:
@@ -74,18 +71,18 @@ def test_one_job_at_most_between_two_batches(
     done: list[str] = []
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, journal)
-        for name in ("take", "update_ledger", "update_stats"):
+        for name in ("ingest_batch", "update_ledger", "update_stats"):
             monkeypatch.setattr(made, name, _noting(done, name, getattr(made, name)))
         kept = 30_000.0  # days, since these events are old
         schedule = Schedule(0.01, keep_events_days=kept, keep_ledger_days=kept)
         thread = threading.Thread(target=Stream(made, schedule, stop).run)
         thread.start()
         try:
-            until(lambda: "update_stats" in done and done[-1] == "take")
+            until(lambda: "update_stats" in done and done[-1] == "ingest_batch")
         finally:
             stop.set()
             thread.join()
-    assert done[:4] == ["take", "update_ledger", "take", "update_stats"]
+    assert done[:4] == ["ingest_batch", "update_ledger", "ingest_batch", "update_stats"]
 
 
 def test_a_job_that_fails_lets_the_others_have_their_turn(
@@ -175,7 +172,7 @@ def test_an_account_is_of_what_was_committed_when_it_began(
         try:
             until(began.is_set)
             write_journal(journal, later)
-            until(lambda: tables.manifest.counts.get("segments") == 3)
+            until(lambda: tables.snapshot.offsets.counts.get("segments") == 3)
             went_on.set()
             until(lambda: stream.last_account is not None)
         finally:
@@ -183,7 +180,7 @@ def test_an_account_is_of_what_was_committed_when_it_began(
             stop.set()
             thread.join()
     assert stream.last_account is not None
-    assert stream.last_account.fates == {"delivered": 1}
+    assert stream.last_account.outcomes == {"delivered": 1}
 
 
 def _noting(done: list[str], name: str, work: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,19 +14,20 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from heliograph.journal.events import notification_id
+from heliograph.journal.hashing import notification_id
 from heliograph.journal.identity import journal_identity
-from heliograph.journal.writer import JournalWriter
-from heliograph.ntf.statslog import StatsLog
-from heliograph.pipeline import stats
-from heliograph.pipeline.tables import open_tables
-from heliograph.sim.script import Rule
+from heliograph.journal.storage.writer import JournalWriter
+from heliograph.ntf.reference.statslog import NtfStatsLog
+from heliograph.pipeline.jobs import stats
+from heliograph.pipeline.tables.tables import open_tables
+from heliograph.sim.providers.script import ScriptRule
 from heliograph.wire import ntf
-from heliograph.wire.push import MessagePush
-from heliograph.wire.tokens import PushProvider
-from tests.ntf.support import NtfWorld, Phone, a_device, a_world, until
+from heliograph.wire.ntf.push import MessagePush
+from heliograph.wire.ntf.tokens import PushProvider
+from tests.ntf.support import NtfWorld, Phone, a_device, a_world
 from tests.pipeline.support import pipeline
 from tests.smp.support import Queue
+from tests.waiting import until
 
 PHONES, QUEUES, ROUNDS = 4, 3, 12
 
@@ -37,9 +38,9 @@ def test_the_ledger_agrees_with_everybody(spark: Any, tmp_path: Path) -> None:
     facts = asyncio.run(_run(tmp_path))
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, tmp_path / "journal")
-        taken = made.take()
-        assert taken is not None
-        assert (taken.duplicates, taken.quarantined) == (0, 0)
+        result = made.ingest_batch()
+        assert result is not None
+        assert (result.duplicates, result.quarantined) == (0, 0)
         made.update_stats()
         rows = {row["notification"]: row for row in made.ledger().collect()}
         account = made.account()
@@ -49,16 +50,16 @@ def test_the_ledger_agrees_with_everybody(spark: Any, tmp_path: Path) -> None:
     assert account.is_complete, account
     carried = {name for name, row in rows.items() if row["accepted_at"] is not None}
     assert carried == facts.carried
-    assert Counter(row["fate"] for row in rows.values()) == Counter(account.fates)
+    assert Counter(row["outcome"] for row in rows.values()) == Counter(account.outcomes)
     assert len(rows) == facts.sent
     assert (
-        account.fates["accepted"]
-        + account.fates.get("superseded", 0)
-        + account.fates.get("rejected", 0)
+        account.outcomes["accepted"]
+        + account.outcomes.get("coalesced", 0)
+        + account.outcomes.get("rejected", 0)
         == facts.sent - facts.waiting - facts.unknown
     )
-    assert account.fates.get("waiting", 0) == facts.waiting
-    assert account.fates.get("undeliverable", 0) == facts.unknown
+    assert account.outcomes.get("waiting", 0) == facts.waiting
+    assert account.outcomes.get("undeliverable", 0) == facts.unknown
     if len(lines) == 1:  # else midnight was in between
         theirs = stats.parse_line(facts.line)
         assert stats.reconcile(lines, [theirs]) == []
@@ -85,8 +86,8 @@ async def _run(tmp_path: Path) -> _Facts:
     async with a_world(f"sqlite:///{tmp_path}/ntf.db", tmp_path) as world:
         phones = [await world.registered() for _ in range(PHONES)]
         world.apns.play(
-            Rule(every=5, status=503),
-            Rule(every=7, status=429),
+            ScriptRule(every=5, status=503),
+            ScriptRule(every=7, status=429),
         )
         queues: dict[int, list[Queue]] = {}
         for number, phone in enumerate(phones):
@@ -106,7 +107,7 @@ async def _run(tmp_path: Path) -> _Facts:
         facts.unknown = 1
         for phone in phones:
             _carried(facts, world, phone)
-        log = StatsLog(world.router.stats, tmp_path / "copy.json")
+        log = NtfStatsLog(world.router.stats, tmp_path / "copy.json")
         log.since = time.time()
         facts.line = log.line(time.time() + 86_400)  # as the next day begins
         facts.secrets = _secrets(world, phones, [q for some in queues.values() for q in some])
@@ -134,16 +135,16 @@ async def _odd_things(world: NtfWorld, phone: Phone, queue: Queue) -> None:
     await null.tnew()
     assert await null.ask(ntf.TDEL(), null.token_id) == ntf.OK()
     assert await phone.ask(ntf.SDEL(), phone.subscriptions[0]) == ntf.OK()
-    await world.send(queue)  # of which the messaging router is not told
+    await world.send(queue)  # of which the messaging router gets no confirmation
     await until(lambda: world.router.stats.counters.ntf_received_auth == 1)
 
 
 async def _settled(world: NtfWorld, expected: int) -> None:
-    """Until everything has arrived and nothing is owed."""
+    """Wait until everything has arrived and no push is pending."""
     async with asyncio.timeout(120):
         while True:
             counters = world.router.stats.counters
-            if counters.ntf_received >= expected and await world.debts() == 0:
+            if counters.ntf_received >= expected and await world.pending_pushes() == 0:
                 return
             await asyncio.sleep(0.05)
 
@@ -167,7 +168,7 @@ def _secrets(world: NtfWorld, phones: list[Phone], queues: list[Queue]) -> list[
 
 
 def _no_secret(directory: Path, secrets: list[bytes]) -> None:
-    """As bytes, as hex and as base64, in any column of any file, and in the manifest."""
+    """As bytes, as hex and as base64, in any column of any file, and in the logs."""
     from base64 import b64encode, urlsafe_b64encode
 
     forms = {
@@ -180,7 +181,7 @@ def _no_secret(directory: Path, secrets: list[bytes]) -> None:
             urlsafe_b64encode(secret).rstrip(b"="),
         )
     }
-    texts = [(directory / "manifest.json").read_bytes()]
+    texts = [path.read_bytes() for path in directory.rglob("*.json")]
     for path in directory.rglob("*.parquet"):
         for column in pq.read_table(path).columns:
             texts += [str(value).encode() for value in set(map(str, column.to_pylist()))]

@@ -3,23 +3,23 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heliograph.push.provider import Delivery, Outcome, Provider
-from heliograph.sim.script import load_script
-from heliograph.sim.simulator import Service, Simulator
-from heliograph.wire.push import (
+from heliograph.sim.providers.script import load_script
+from heliograph.sim.providers.simulator import SimulatedService, Simulator
+from heliograph.wire.ntf.push import (
     PUSH_SIZE,
     CheckMessagesPush,
     MessagePush,
     Push,
     VerificationPush,
 )
-from heliograph.wire.tokens import DeviceToken
+from heliograph.wire.ntf.tokens import DeviceToken
 
 NONCE = bytes(range(24))
 BOX = bytes(index % 251 for index in range(PUSH_SIZE + 16))
@@ -40,7 +40,7 @@ class Clock:
 
 
 @contextlib.asynccontextmanager
-async def running(service: Service, directory: Path) -> AsyncIterator[Simulator]:
+async def running(service: SimulatedService, directory: Path) -> AsyncIterator[Simulator]:
     simulator = Simulator(service, directory)
     await simulator.start()
     try:
@@ -67,11 +67,6 @@ def delivery(device: DeviceToken, push: Push = MESSAGE, **values: Any) -> Delive
 
 async def send_many(provider: Provider, deliveries: list[Delivery]) -> list[Outcome]:
     return await asyncio.gather(*(provider.send(item) for item in deliveries))
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0.005)
 
 
 def says_nothing(caplog: pytest.LogCaptureFixture, *secrets: str) -> Iterator[None]:

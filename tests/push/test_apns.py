@@ -14,16 +14,23 @@ from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.p256 import P256Key
 from heliograph.push.apns import JWT_LIFETIME, JWT_MIN_INTERVAL, ApnsConfig, ApnsProvider
 from heliograph.push.http import HttpSettings, NoAnswer
-from heliograph.push.provider import Accepted, Delivery, Refused, RetryLater, TokenInvalid
-from heliograph.sim.apns import DOCUMENTED_LIMIT, ApnsRules, ApnsService
-from heliograph.sim.simulator import Simulator
-from heliograph.wire.push import Push, encode_apns
-from heliograph.wire.tokens import (
+from heliograph.push.provider import (
+    Accepted,
+    Delivery,
+    DeviceTokenInvalid,
+    Misconfigured,
+    RetryLater,
+)
+from heliograph.sim.providers.apns import PAYLOAD_LIMIT, ApnsRules, ApnsService
+from heliograph.sim.providers.simulator import Simulator
+from heliograph.wire.ntf.push import Push, encode_apns
+from heliograph.wire.ntf.tokens import (
     APNSDeviceToken,
     FcmDeviceToken,
     InvalidReason,
     PushProvider,
 )
+from tests.keys import fixed_p256_key
 from tests.push.support import (
     CHECK,
     EXPIRES_AT,
@@ -36,14 +43,18 @@ from tests.push.support import (
     running,
     says_nothing,
     send_many,
-    until,
 )
 from tests.vectors.files import BUNDLED, read_lines
+from tests.waiting import until
 
-KEY = P256Key.generate()
+KEY = fixed_p256_key("apns")
 KEY_ID = "TESTKEYID1"
 TEAM_ID = "5NN7GUYB6T"
 TOPIC = "chat.simplex.app"
+pytestmark = pytest.mark.usefixtures("http_client")
+WREQ_ONLY = pytest.mark.parametrize(
+    "http_client", ["wreq"], indirect=True
+)  # when it sends, and on how many connections
 TOKEN = "00ff" * 16
 DEVICE = APNSDeviceToken(PushProvider.APNS_TEST, TOKEN.encode())
 
@@ -60,7 +71,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def apns(tmp_path: Path, clock: Clock) -> AsyncIterator[Simulator]:
-    service = ApnsService(KEY, ApnsRules(TOPIC, KEY_ID, TEAM_ID), clock)
+    service = ApnsService(KEY, ApnsRules(TOPIC, KEY_ID, TEAM_ID, 5120), clock)
     async with running(service, tmp_path) as simulator:
         yield simulator
 
@@ -145,7 +156,7 @@ def _header(name: str, value: str) -> tuple[str, str]:
 
 def test_the_documented_limit_is_exceeded_by_the_reference() -> None:
     """A fact to know: Apple documents 4096 bytes, and a padded message has 4310."""
-    assert len(encode_apns(MESSAGE)) == 4310 > DOCUMENTED_LIMIT
+    assert len(encode_apns(MESSAGE)) == 4310 > PAYLOAD_LIMIT
 
 
 @pytest.mark.parametrize(
@@ -168,10 +179,10 @@ async def test_each_provider_has_its_host(apns: Simulator, kind: PushProvider, f
 
 async def test_devices_of_others(apns: Simulator) -> None:
     async with closing(ApnsProvider(replace(config(apns), test_url=None))) as provider:
-        assert await provider.send(delivery(DEVICE)) == Refused("NoSuchProvider")
-        assert await provider.send(delivery(FcmDeviceToken("a"))) == Refused("NoSuchProvider")
+        assert await provider.send(delivery(DEVICE)) == Misconfigured("NoSuchProvider")
+        assert await provider.send(delivery(FcmDeviceToken("a"))) == Misconfigured("NoSuchProvider")
         null = APNSDeviceToken(PushProvider.APNS_NULL, b"00")
-        assert await provider.send(delivery(null)) == Refused("NoSuchProvider")
+        assert await provider.send(delivery(null)) == Misconfigured("NoSuchProvider")
 
 
 @pytest.mark.parametrize("token", [b"", b"xy", b"../../x", b"00\r\n", b"00?a=b", b"00" * 101])
@@ -179,7 +190,7 @@ async def test_tokens_that_are_not_hex(
     apns: Simulator, provider: ApnsProvider, token: bytes
 ) -> None:
     device = APNSDeviceToken(PushProvider.APNS_PROD, token)
-    assert await provider.send(delivery(device)) == TokenInvalid(InvalidReason.BAD)
+    assert await provider.send(delivery(device)) == DeviceTokenInvalid(InvalidReason.BAD)
     assert len(apns.record) == 0
 
 
@@ -189,24 +200,24 @@ async def test_tokens_that_are_not_hex(
 @pytest.mark.parametrize(
     ("status", "reason", "outcome"),
     [
-        (400, "BadDeviceToken", TokenInvalid(InvalidReason.BAD)),
-        (400, "DeviceTokenNotForTopic", TokenInvalid(InvalidReason.TOPIC)),
-        (410, "ExpiredToken", TokenInvalid(InvalidReason.EXPIRED)),
-        (410, "Unregistered", TokenInvalid(InvalidReason.UNREGISTERED)),
-        (410, "Whatever", RetryLater(None, "Whatever")),
-        (400, "TopicDisallowed", Refused("TopicDisallowed")),
-        (400, "Unregistered", Refused("Unregistered")),
-        (403, "InvalidProviderToken", Refused("InvalidProviderToken")),
-        (403, "Forbidden", Refused("Forbidden")),
-        (404, "BadPath", Refused("BadPath")),
-        (405, "MethodNotAllowed", Refused("MethodNotAllowed")),
-        (413, "PayloadTooLarge", Refused("PayloadTooLarge")),
+        (400, "BadDeviceToken", DeviceTokenInvalid(InvalidReason.BAD)),
+        (400, "DeviceTokenNotForTopic", DeviceTokenInvalid(InvalidReason.TOPIC)),
+        (410, "ExpiredToken", DeviceTokenInvalid(InvalidReason.EXPIRED)),
+        (410, "Unregistered", DeviceTokenInvalid(InvalidReason.UNREGISTERED)),
+        (410, "Whatever", RetryLater(None, "HTTP-410")),
+        (400, "TopicDisallowed", Misconfigured("TopicDisallowed")),
+        (400, "Unregistered", Misconfigured("Unregistered")),
+        (403, "InvalidProviderToken", Misconfigured("InvalidProviderToken")),
+        (403, "Forbidden", Misconfigured("Forbidden")),
+        (404, "BadPath", Misconfigured("BadPath")),
+        (405, "MethodNotAllowed", Misconfigured("MethodNotAllowed")),
+        (413, "PayloadTooLarge", Misconfigured("PayloadTooLarge")),
         (429, "TooManyRequests", RetryLater(None, "TooManyRequests")),
         (429, "TooManyProviderTokenUpdates", RetryLater(None, "TooManyProviderTokenUpdates")),
         (500, "InternalServerError", RetryLater(None, "InternalServerError")),
         (503, "Shutdown", RetryLater(None, "Shutdown")),
         (502, f"a secret {TOKEN}", RetryLater(None, "HTTP-502")),
-        (400, "two words", Refused("HTTP-400")),
+        (400, "two words", Misconfigured("HTTP-400")),
     ],
 )
 async def test_answers(
@@ -236,7 +247,7 @@ async def test_answers_that_make_no_sense(
     reject = apns.service.reject
     apns.service.reject = lambda *args: replace(reject(*args), body=body)  # type: ignore[method-assign]
     play(apns, {"status": 400})
-    assert await provider.send(delivery(DEVICE)) == Refused("HTTP-400")
+    assert await provider.send(delivery(DEVICE)) == Misconfigured("HTTP-400")
 
 
 @pytest.mark.parametrize(
@@ -250,13 +261,13 @@ async def test_answers_that_make_no_sense(
 )
 async def test_wrong_settings(apns: Simulator, change: dict[str, Any], reason: str) -> None:
     async with closing(ApnsProvider(replace(config(apns), **change))) as provider:
-        assert await provider.send(delivery(DEVICE)) == Refused(reason)
+        assert await provider.send(delivery(DEVICE)) == Misconfigured(reason)
 
 
 async def test_payload_limit(tmp_path: Path) -> None:
-    service = ApnsService(KEY, ApnsRules(payload_limit=DOCUMENTED_LIMIT))
+    service = ApnsService(KEY, ApnsRules())
     async with running(service, tmp_path) as apns, closing(ApnsProvider(config(apns))) as provider:
-        assert await provider.send(delivery(DEVICE)) == Refused("PayloadTooLarge")
+        assert await provider.send(delivery(DEVICE)) == Misconfigured("PayloadTooLarge")
 
 
 # The provider token
@@ -287,10 +298,10 @@ async def test_an_expired_token_is_replaced_once(
     assert one != two
     play(apns, expired)
     apns.record.clear()
-    assert await provider.send(delivery(DEVICE)) == Refused("ExpiredProviderToken")
+    assert await provider.send(delivery(DEVICE)) == Misconfigured("ExpiredProviderToken")
     assert authorizations(apns) == [two]
     clock.now += JWT_MIN_INTERVAL
-    assert await provider.send(delivery(DEVICE)) == Refused("ExpiredProviderToken")
+    assert await provider.send(delivery(DEVICE)) == Misconfigured("ExpiredProviderToken")
     assert len(set(authorizations(apns))) == 2
 
 
@@ -298,9 +309,10 @@ async def test_a_token_that_is_too_old(apns: Simulator, clock: Clock) -> None:
     """Our clock is an hour behind Apple's."""
     behind = Clock(clock.now - 3601)
     async with closing(ApnsProvider(config(apns), behind)) as provider:
-        assert await provider.send(delivery(DEVICE)) == Refused("ExpiredProviderToken")
+        assert await provider.send(delivery(DEVICE)) == Misconfigured("ExpiredProviderToken")
 
 
+@WREQ_ONLY
 async def test_all_who_find_it_expired_share_one_new_token(apns: Simulator) -> None:
     async with closing(ApnsProvider(config(apns))) as provider:
         play(apns, {"status": 403, "reason": "ExpiredProviderToken", "to": 50})
@@ -322,6 +334,7 @@ def devices(count: int) -> list[Delivery]:
     return [delivery(APNSDeviceToken(PushProvider.APNS_PROD, name)) for name in names]
 
 
+@WREQ_ONLY
 async def test_500_in_flight(apns: Simulator, provider: ApnsProvider) -> None:
     play(apns, {"delay": 0.2})
     outcomes = await send_many(provider, devices(500))
@@ -354,6 +367,7 @@ async def test_goaway_for_ever(apns: Simulator, provider: ApnsProvider) -> None:
     assert outcome == RetryLater(None, "ConnectionLost", connection=True)
 
 
+@WREQ_ONLY
 async def test_reset(apns: Simulator, provider: ApnsProvider) -> None:
     play(apns, {"at": 10, "do": "reset"}, {"delay": 0.3})
     outcomes = await send_many(provider, devices(50))
@@ -414,7 +428,7 @@ async def test_nobody_there(apns: Simulator) -> None:
 
 
 async def test_a_stranger_is_not_trusted(apns: Simulator, tmp_path: Path) -> None:
-    async with running(ApnsService(KEY), tmp_path / "other") as other:
+    async with running(ApnsService(KEY, ApnsRules()), tmp_path / "other") as other:
         settings = replace(config(other), test_url=apns.url)
         async with closing(ApnsProvider(settings)) as provider:
             outcome = await provider.send(delivery(DEVICE))

@@ -18,11 +18,17 @@ from heliograph.push.fcm import (
     ServiceAccountError,
 )
 from heliograph.push.http import HttpSettings
-from heliograph.push.provider import Accepted, Outcome, Refused, RetryLater, TokenInvalid
-from heliograph.sim.fcm import ACCOUNT_FILE, TOKEN_LIFETIME, FcmService
-from heliograph.sim.http2 import Reply
-from heliograph.sim.simulator import Simulator
-from heliograph.wire.push import (
+from heliograph.push.provider import (
+    Accepted,
+    DeviceTokenInvalid,
+    Misconfigured,
+    Outcome,
+    RetryLater,
+)
+from heliograph.sim.providers.fcm import ACCOUNT_FILE, TOKEN_LIFETIME, FcmService
+from heliograph.sim.providers.http2 import HttpReply
+from heliograph.sim.providers.simulator import Simulator
+from heliograph.wire.ntf.push import (
     FCM_PUSH_SIZE,
     CheckMessagesPush,
     MessagePush,
@@ -30,12 +36,13 @@ from heliograph.wire.push import (
     VerificationPush,
     decode_push,
 )
-from heliograph.wire.tokens import (
+from heliograph.wire.ntf.tokens import (
     APNSDeviceToken,
     FcmDeviceToken,
     InvalidReason,
     PushProvider,
 )
+from tests.keys import fixed_rsa_key
 from tests.push.support import (
     CHECK,
     NONCE,
@@ -46,10 +53,11 @@ from tests.push.support import (
     running,
     says_nothing,
     send_many,
-    until,
 )
+from tests.waiting import until
 
-KEY = RsaKey.generate()
+KEY = fixed_rsa_key()
+pytestmark = pytest.mark.usefixtures("http_client")
 TOKEN = "cX1:APA91b-secret"
 DEVICE = FcmDeviceToken(TOKEN)
 BOX = bytes(FCM_PUSH_SIZE + 16)
@@ -125,25 +133,25 @@ async def test_ttl(
 async def test_too_large(provider: FcmProvider) -> None:
     """It is not the token's fault."""
     outcome = await provider.send(delivery(DEVICE, MessagePush(NONCE, bytes(3088))))
-    assert outcome == Refused("INVALID_ARGUMENT")
+    assert outcome == Misconfigured("INVALID_ARGUMENT")
 
 
 async def test_devices_of_others(provider: FcmProvider) -> None:
     other = APNSDeviceToken(PushProvider.APNS_PROD, b"00")
-    assert await provider.send(delivery(other)) == Refused("NoSuchProvider")
+    assert await provider.send(delivery(other)) == Misconfigured("NoSuchProvider")
 
 
 @pytest.mark.parametrize(
     ("status", "reason", "outcome"),
     [
-        (404, "UNREGISTERED", TokenInvalid(InvalidReason.UNREGISTERED)),
-        (403, "SENDER_ID_MISMATCH", TokenInvalid(InvalidReason.TOPIC)),
-        (400, "INVALID_ARGUMENT", TokenInvalid(InvalidReason.BAD)),
-        (400, "message.token", TokenInvalid(InvalidReason.BAD)),
-        (400, "message.data", Refused("INVALID_ARGUMENT")),
-        (401, "THIRD_PARTY_AUTH_ERROR", Refused("THIRD_PARTY_AUTH_ERROR")),
-        (403, "PERMISSION_DENIED", Refused("PERMISSION_DENIED")),
-        (404, "NOT_FOUND", Refused("NOT_FOUND")),
+        (404, "UNREGISTERED", DeviceTokenInvalid(InvalidReason.UNREGISTERED)),
+        (403, "SENDER_ID_MISMATCH", DeviceTokenInvalid(InvalidReason.TOPIC)),
+        (400, "INVALID_ARGUMENT", DeviceTokenInvalid(InvalidReason.BAD)),
+        (400, "message.token", DeviceTokenInvalid(InvalidReason.BAD)),
+        (400, "message.data", Misconfigured("INVALID_ARGUMENT")),
+        (401, "THIRD_PARTY_AUTH_ERROR", Misconfigured("THIRD_PARTY_AUTH_ERROR")),
+        (403, "PERMISSION_DENIED", Misconfigured("PERMISSION_DENIED")),
+        (404, "NOT_FOUND", Misconfigured("NOT_FOUND")),
         (429, "QUOTA_EXCEEDED", RetryLater(None, "QUOTA_EXCEEDED")),
         (500, "INTERNAL", RetryLater(None, "INTERNAL")),
         (503, "UNAVAILABLE", RetryLater(None, "UNAVAILABLE")),
@@ -183,16 +191,16 @@ def bad_request(violations: bytes) -> bytes:
 async def test_answers_that_make_no_sense(
     fcm: Simulator, provider: FcmProvider, body: bytes
 ) -> None:
-    fcm.service.reject = lambda *args: Reply(400, body=body)  # type: ignore[method-assign]
+    fcm.service.reject = lambda *args: HttpReply(400, body=body)  # type: ignore[method-assign]
     play(fcm, {"status": 400})
     assert await provider.send(delivery(DEVICE, CHECK)) in (
-        Refused("HTTP-400"),
-        Refused("INVALID_ARGUMENT"),
+        Misconfigured("HTTP-400"),
+        Misconfigured("INVALID_ARGUMENT"),
     )
 
 
 async def test_accepted_without_a_name(fcm: Simulator, provider: FcmProvider) -> None:
-    fcm.service.accept = lambda: Reply(200, body=b"{}")  # type: ignore[method-assign]
+    fcm.service.accept = lambda: HttpReply(200, body=b"{}")  # type: ignore[method-assign]
     assert await provider.send(delivery(DEVICE, CHECK)) == Accepted(None)
 
 
@@ -223,13 +231,13 @@ async def test_a_token_that_is_not_taken(
     assert {type(outcome) for outcome in outcomes} == {Accepted}
     assert len(service(fcm).tokens) == 1
     service(fcm).tokens.clear()
-    assert await provider.send(delivery(DEVICE, CHECK)) == Refused("UNAUTHENTICATED")
+    assert await provider.send(delivery(DEVICE, CHECK)) == Misconfigured("UNAUTHENTICATED")
     assert len(service(fcm).tokens) == 0
     clock.now += MIN_INTERVAL
     assert isinstance(await provider.send(delivery(DEVICE, CHECK)), Accepted)
 
 
-def reply_to_exchange(simulator: Simulator, *replies: Reply) -> None:
+def reply_to_exchange(simulator: Simulator, *replies: HttpReply) -> None:
     exchange = service(simulator)._exchange
     left = list(replies)
     service(simulator)._exchange = lambda body: left.pop(0) if left else exchange(body)  # type: ignore[method-assign]
@@ -238,15 +246,19 @@ def reply_to_exchange(simulator: Simulator, *replies: Reply) -> None:
 @pytest.mark.parametrize(
     ("reply", "outcome"),
     [
-        (Reply(400, body=b'{"error": "invalid_grant"}'), Refused("invalid_grant")),
-        (Reply(403, body=b"nonsense"), Refused("HTTP-403")),
-        (Reply(200, body=b'{"access_token": 1}'), Refused("HTTP-200")),
-        (Reply(429), RetryLater(None, "HTTP-429")),
-        (Reply(503, {"retry-after": "5"}), RetryLater(5.0, "HTTP-503")),
+        (HttpReply(400, body=b'{"error": "invalid_grant"}'), Misconfigured("invalid_grant")),
+        (HttpReply(403, body=b"nonsense"), Misconfigured("HTTP-403")),
+        (HttpReply(200, body=b'{"access_token": 1}'), Misconfigured("HTTP-200")),
+        (
+            HttpReply(200, body=b'{"access_token": "a\\r\\nb: c", "expires_in": 3600}'),
+            Misconfigured("HTTP-200"),
+        ),
+        (HttpReply(429), RetryLater(None, "HTTP-429")),
+        (HttpReply(503, {"retry-after": "5"}), RetryLater(5.0, "HTTP-503")),
     ],
 )
 async def test_no_access_token(
-    fcm: Simulator, provider: FcmProvider, reply: Reply, outcome: Outcome
+    fcm: Simulator, provider: FcmProvider, reply: HttpReply, outcome: Outcome
 ) -> None:
     reply_to_exchange(fcm, reply)
     outcomes = await send_many(provider, [delivery(DEVICE, CHECK)] * 5)
@@ -267,7 +279,7 @@ async def test_nobody_gives_access_tokens(fcm: Simulator, clock: Clock) -> None:
 @pytest.mark.parametrize("behind", [-3700, 3700])
 async def test_a_wrong_clock(fcm: Simulator, clock: Clock, behind: float) -> None:
     async with closing(FcmProvider(config(fcm), Clock(clock.now - behind))) as provider:
-        assert await provider.send(delivery(DEVICE, CHECK)) == Refused("invalid_grant")
+        assert await provider.send(delivery(DEVICE, CHECK)) == Misconfigured("invalid_grant")
 
 
 async def test_another_key(fcm: Simulator) -> None:
@@ -275,7 +287,7 @@ async def test_another_key(fcm: Simulator) -> None:
     account["private_key"] = RsaKey.generate().to_pem().decode()
     settings = replace(config(fcm), service_account=json.dumps(account).encode())
     async with closing(FcmProvider(settings)) as provider:
-        assert await provider.send(delivery(DEVICE, CHECK)) == Refused("invalid_grant")
+        assert await provider.send(delivery(DEVICE, CHECK)) == Misconfigured("invalid_grant")
 
 
 @pytest.mark.parametrize(

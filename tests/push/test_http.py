@@ -11,20 +11,19 @@ import wreq
 from heliograph.push.http import (
     MAX_ANSWER,
     MAX_RETRY_AFTER,
-    Answer,
     Connections,
+    HttpAnswer,
     HttpSettings,
     NoAnswer,
-    word,
 )
 from heliograph.push.ids import short_id
-from heliograph.sim.authority import Authority
-from heliograph.sim.http2 import Http2Server, HttpRequest, Reply
+from heliograph.runtime.authority import Authority
+from heliograph.sim.providers.http2 import Http2Server, HttpReply, HttpRequest
 
 
-def answer(**headers: str) -> Answer:
+def answer(**headers: str) -> HttpAnswer:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Answer(503, b"", wreq.HeaderMap(named))
+    return HttpAnswer(503, b"", wreq.HeaderMap(named))
 
 
 @pytest.mark.parametrize(
@@ -59,23 +58,6 @@ def test_headers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("BadDeviceToken", "BadDeviceToken"),
-        ("QUOTA_EXCEEDED", "QUOTA_EXCEEDED"),
-        ("two words", "HTTP-400"),
-        ("", "HTTP-400"),
-        (None, "HTTP-400"),
-        ({"a": 1}, "HTTP-400"),
-        ("0ff0", "HTTP-400"),
-        ("a" * 65, "HTTP-400"),
-    ],
-)
-def test_words(text: object, expected: str) -> None:
-    assert word(text, 400) == expected
-
-
-@pytest.mark.parametrize(
     ("text", "size", "same"),
     [("abc_-09", 32, True), ("a" * 32, 32, True), ("a" * 33, 32, False), ("a b", 32, False)],
 )
@@ -92,9 +74,9 @@ def test_short_ids(text: str, size: int, same: bool) -> None:
 class Server:
     def __init__(self) -> None:
         self.requests: list[HttpRequest] = []
-        self.reply = Reply()
+        self.reply = HttpReply()
 
-    def handle(self, request: HttpRequest) -> Reply:
+    def handle(self, request: HttpRequest) -> HttpReply:
         self.requests.append(request)
         return self.reply
 
@@ -111,7 +93,7 @@ async def server(tmp_path: Path) -> AsyncIterator[tuple[Server, str, HttpSetting
 
 async def test_only_the_start_of_a_long_answer_is_kept(server: Any) -> None:
     handler, url, settings = server
-    handler.reply = Reply(400, body=b"x" * (MAX_ANSWER + 1))
+    handler.reply = HttpReply(400, body=b"x" * (MAX_ANSWER + 1))
     connections = Connections(settings)
     for read in (False, True):
         got = await connections.post(url, {}, b"", read=read)
@@ -121,7 +103,7 @@ async def test_only_the_start_of_a_long_answer_is_kept(server: Any) -> None:
 
 async def test_bodies_are_read_if_wanted(server: Any) -> None:
     handler, url, settings = server
-    handler.reply = Reply(200, body=b"text")
+    handler.reply = HttpReply(200, body=b"text")
     connections = Connections(settings)
     assert (await connections.post(url, {}, b"", read=True)).body == b"text"
     assert (await connections.post(url, {}, b"")).body == b""
@@ -142,7 +124,7 @@ async def test_what_else_is_sent(server: Any) -> None:
 @pytest.mark.parametrize("status", [301, 302, 307, 308])
 async def test_redirects_are_not_followed(server: Any, status: int) -> None:
     handler, url, settings = server
-    handler.reply = Reply(status, {"location": f"{url}elsewhere"})
+    handler.reply = HttpReply(status, {"location": f"{url}elsewhere"})
     connections = Connections(settings)
     assert (await connections.post(url, {}, b"")).status == status
     assert len(handler.requests) == 1
@@ -168,7 +150,7 @@ async def test_headers_that_cannot_be_sent(server: Any) -> None:
 
 async def test_cancelled_before_it_is_closed(server: Any) -> None:
     handler, url, settings = server
-    handler.reply = Reply(delay=10)
+    handler.reply = HttpReply(delay=10)
     connections = Connections(settings)
     task = asyncio.create_task(connections.post(url, {}, b""))
     await asyncio.sleep(0.1)

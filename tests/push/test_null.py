@@ -1,6 +1,6 @@
 from heliograph.push.null import NullProvider
 from heliograph.push.provider import Accepted
-from heliograph.wire.tokens import APNSDeviceToken, PushProvider
+from heliograph.wire.ntf.tokens import APNSDeviceToken, PushProvider
 from tests.push.support import delivery
 
 

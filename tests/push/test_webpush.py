@@ -7,35 +7,47 @@ from typing import Any
 
 import pytest
 
-from heliograph.crypto.p256 import P256Key
 from heliograph.crypto.webpush import decrypt
 from heliograph.push.http import HttpSettings
-from heliograph.push.provider import Accepted, Refused, RetryLater, TokenInvalid
+from heliograph.push.provider import (
+    Accepted,
+    Delivery,
+    DeviceTokenInvalid,
+    Misconfigured,
+    RetryLater,
+)
 from heliograph.push.vapid import generate_vapid_key
 from heliograph.push.webpush import MAX_TTL, WebPushConfig, WebPushProvider, _origin
-from heliograph.sim.simulator import Simulator
-from heliograph.sim.webpush import WebPushService
+from heliograph.sim.providers.simulator import Simulator
+from heliograph.sim.providers.webpush import WebPushService
+from heliograph.wire.ntf.push import WEB_PUSH_SIZE, MessagePush, Push, VerificationPush, decode_push
+from heliograph.wire.ntf.tokens import (
+    APNSDeviceToken,
+    DeviceToken,
+    InvalidReason,
+    PushProvider,
+    WPDeviceToken,
+)
 from heliograph.wire.primitives import b64decode
-from heliograph.wire.push import MessagePush, Push, decode_push_binary
-from heliograph.wire.tokens import APNSDeviceToken, InvalidReason, PushProvider, WPDeviceToken
+from tests.keys import fixed_p256_key
+from tests.push import support
 from tests.push.support import (
     CHECK,
-    MESSAGE,
     NONCE,
-    VERIFICATION,
     Clock,
     closing,
-    delivery,
     play,
     running,
     says_nothing,
     send_many,
-    until,
 )
+from tests.waiting import until
 
-DEVICE_KEY = P256Key.generate()
+BOX = bytes(WEB_PUSH_SIZE + 16)
+MESSAGE, VERIFICATION = MessagePush(NONCE, BOX), VerificationPush(NONCE, BOX)
+DEVICE_KEY = fixed_p256_key("device")
 AUTH = bytes(range(16))
-VAPID_KEY = generate_vapid_key()
+VAPID_KEY = fixed_p256_key("vapid").to_pem()
 NAME = "secret-subscription"
 
 
@@ -53,6 +65,10 @@ def clock() -> Clock:
 async def service(tmp_path: Path, clock: Clock) -> AsyncIterator[Simulator]:
     async with running(WebPushService(clock), tmp_path) as simulator:
         yield simulator
+
+
+def delivery(to: DeviceToken, push: Push = MESSAGE, **values: Any) -> Delivery:
+    return support.delivery(to, push, **values)
 
 
 def config(simulator: Simulator, **http: Any) -> WebPushConfig:
@@ -88,7 +104,7 @@ async def test_request(
     assert entry.token == NAME
     body = b64decode(entry.body)
     assert len(body) <= 4096
-    assert decode_push_binary(decrypt(body, DEVICE_KEY, AUTH)) == push
+    assert decode_push(decrypt(body, DEVICE_KEY, AUTH)) == push
     wanted = {
         "ttl": "600",
         "urgency": urgency,
@@ -119,18 +135,18 @@ async def test_topics_are_shortened(service: Simulator, provider: WebPushProvide
         (200, Accepted()),
         (201, Accepted()),
         (202, Accepted()),
-        (404, TokenInvalid(InvalidReason.UNREGISTERED)),
-        (410, TokenInvalid(InvalidReason.UNREGISTERED)),
-        (400, Refused("BadRequest")),
-        (401, Refused("Unauthorized")),
-        (403, Refused("Forbidden")),
-        (413, Refused("PayloadTooLarge")),
-        (418, Refused("HTTP-418")),
+        (404, DeviceTokenInvalid(InvalidReason.UNREGISTERED)),
+        (410, DeviceTokenInvalid(InvalidReason.UNREGISTERED)),
+        (400, Misconfigured("BadRequest")),
+        (401, Misconfigured("Unauthorized")),
+        (403, Misconfigured("Forbidden")),
+        (413, Misconfigured("PayloadTooLarge")),
+        (418, Misconfigured("HTTP-418")),
         (429, RetryLater(None, "TooManyRequests")),
         (500, RetryLater(None, "HTTP-500")),
         (503, RetryLater(None, "HTTP-503")),
-        (301, Refused("HTTP-301")),
-        (307, Refused("HTTP-307")),
+        (301, Misconfigured("HTTP-301")),
+        (307, Misconfigured("HTTP-307")),
     ],
 )
 async def test_answers(
@@ -164,20 +180,20 @@ async def test_a_subscription_of_another_key(service: Simulator, provider: WebPu
     assert await provider.send(delivery(device(service))) == Accepted()
     other = replace(config(service), vapid_key=generate_vapid_key())
     async with closing(WebPushProvider(other)) as stranger:
-        assert await stranger.send(delivery(device(service))) == Refused("Forbidden")
+        assert await stranger.send(delivery(device(service))) == Misconfigured("Forbidden")
     assert service.record.select()[-1].reason == "VapidKeyMismatch"
 
 
 @pytest.mark.parametrize("behind", [24 * 3600, -24 * 3600])
 async def test_a_wrong_clock(service: Simulator, clock: Clock, behind: float) -> None:
     async with closing(WebPushProvider(config(service), Clock(clock.now - behind))) as provider:
-        assert await provider.send(delivery(device(service))) == Refused("Forbidden")
+        assert await provider.send(delivery(device(service))) == Misconfigured("Forbidden")
 
 
 async def test_a_bad_contact(service: Simulator, clock: Clock) -> None:
     settings = replace(config(service), contact="nobody")
     async with closing(WebPushProvider(settings, clock)) as provider:
-        assert await provider.send(delivery(device(service))) == Refused("Forbidden")
+        assert await provider.send(delivery(device(service))) == Misconfigured("Forbidden")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +214,7 @@ def test_origin(host: str, port: str, origin: str) -> None:
 
 async def test_devices_of_others(provider: WebPushProvider) -> None:
     other = APNSDeviceToken(PushProvider.APNS_PROD, b"00")
-    assert await provider.send(delivery(other)) == Refused("NoSuchProvider")
+    assert await provider.send(delivery(other)) == Misconfigured("NoSuchProvider")
 
 
 @pytest.mark.parametrize(
@@ -208,12 +224,12 @@ async def test_bad_tokens(
     service: Simulator, provider: WebPushProvider, values: dict[str, Any]
 ) -> None:
     outcome = await provider.send(delivery(device(service, **values)))
-    assert outcome == TokenInvalid(InvalidReason.BAD)
+    assert outcome == DeviceTokenInvalid(InvalidReason.BAD)
 
 
 async def test_too_large(service: Simulator, provider: WebPushProvider) -> None:
     push = MessagePush(NONCE, bytes(4096))
-    assert await provider.send(delivery(device(service), push)) == Refused("PayloadTooLarge")
+    assert await provider.send(delivery(device(service), push)) == Misconfigured("PayloadTooLarge")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1"])
@@ -221,7 +237,7 @@ async def test_private_endpoints_are_refused(service: Simulator, host: str) -> N
     settings = replace(config(service), allow_private=False)
     async with closing(WebPushProvider(settings)) as provider:
         outcome = await provider.send(delivery(device(service, host=host)))
-    assert outcome == Refused("PrivateAddress")
+    assert outcome == Misconfigured("PrivateAddress")
     assert service.stats()["connections"] == 0
 
 
@@ -230,7 +246,7 @@ async def test_a_name_cannot_be_rebound(service: Simulator) -> None:
     found = iter(["203.0.114.1", "127.0.0.1"])
     asked = 0
 
-    def resolver(host: str) -> list[Any]:
+    async def resolver(host: str) -> list[Any]:
         nonlocal asked
         asked += 1
         return [ip_address(next(found))]
@@ -254,10 +270,11 @@ async def test_unknown_names(service: Simulator, provider: WebPushProvider) -> N
 
 
 async def test_200_in_flight(service: Simulator, provider: WebPushProvider) -> None:
+    assert await provider.send(delivery(device(service, "first"))) == Accepted()
     play(service, {"every": 50, "do": "goaway", "status": 201, "times": 2}, {"delay": 0.05})
     items = [delivery(device(service, str(number)), CHECK) for number in range(200)]
     assert set(await send_many(provider, items)) == {Accepted()}
-    assert len({entry.token for entry in service.record.select(accepted=True)}) == 200
+    assert len({entry.token for entry in service.record.select(accepted=True)}) == 201
 
 
 async def test_reset(service: Simulator, provider: WebPushProvider) -> None:

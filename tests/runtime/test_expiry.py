@@ -1,4 +1,4 @@
-"""Certificates that run out are told of in time, in the log and in the metrics."""
+"""Certificates that expire soon are reported in the log and in the metrics."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ def test_expiries(short_lived: ServerIdentity) -> None:
 
 
 @pytest.mark.parametrize(
-    ("certificate", "days", "told"),
+    ("certificate", "days", "reported"),
     [
         (ONLINE, 31, None),
         (ONLINE, 29, "server.crt expires on 2027-02-13, in 29 days: run `rotate-certificate`"),
@@ -47,9 +47,9 @@ def test_expiries(short_lived: ServerIdentity) -> None:
         (AUTHORITY, 1, "ca.crt expires on 2027-01-16, in 1 days: it is the router's identity"),
     ],
 )
-def test_words(certificate: str, days: int, told: str | None) -> None:
+def test_words(certificate: str, days: int, reported: str | None) -> None:
     found = words(Expiry(certificate, NOW + days * DAY), NOW)
-    assert found is None if told is None else found is not None and found.startswith(told)
+    assert found is None if reported is None else found is not None and found.startswith(reported)
 
 
 def test_metric(short_lived: ServerIdentity) -> None:

@@ -100,3 +100,39 @@ async def test_what_is_not_http_is_not_logged(caplog: pytest.LogCaptureFixture) 
         await server.close()
     assert "S3CRET" not in caplog.text
     assert "127.0.0.1" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1", 200),
+        ("localhost:9", 200),
+        ("[::1]:9", 200),
+        ("rebound.example", 421),
+        ("192.0.2.1", 421),
+    ],
+)
+async def test_a_name_that_a_web_page_chose_is_refused(host: str, status: int) -> None:
+    server = HttpServer(process_registry(), Router().ready)
+    port = await server.start("127.0.0.1", 0)
+    try:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{port}/metrics", headers={"Host": host}) as response,
+        ):
+            assert response.status == status
+    finally:
+        await server.close()
+
+
+async def test_any_name_where_it_listens_on_all_addresses() -> None:
+    server = HttpServer(process_registry(), Router().ready)
+    port = await server.start("0.0.0.0", 0)
+    try:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(f"http://127.0.0.1:{port}/livez", headers={"Host": "ntf"}) as response,
+        ):
+            assert response.status == 200
+    finally:
+        await server.close()

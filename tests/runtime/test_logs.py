@@ -1,3 +1,4 @@
+import asyncio
 import io
 import json
 import logging
@@ -29,6 +30,11 @@ def logged(format: str, level: str = "info") -> io.StringIO:
     return stream
 
 
+def written(stream: io.StringIO) -> str:
+    logs.flush()
+    return stream.getvalue()
+
+
 def fail() -> None:
     raise ValueError("connecting to postgresql://user:hunter2@host/db failed")
 
@@ -39,7 +45,7 @@ def test_text() -> None:
     logger.debug("too quiet")
     assert re.fullmatch(
         r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z INFO heliograph\.test: it happened count=3\n",
-        stream.getvalue(),
+        written(stream),
     )
 
 
@@ -50,7 +56,7 @@ def test_json() -> None:
         fail()
     except ValueError:
         logger.exception("it failed")
-    first, second = map(json.loads, stream.getvalue().splitlines())
+    first, second = map(json.loads, written(stream).splitlines())
     assert first.pop("at").endswith("Z")
     assert first == {
         "level": "debug",
@@ -70,7 +76,7 @@ def test_passwords_in_urls_are_taken_out(format: str) -> None:
         fail()
     except ValueError:
         logger.exception("it failed")
-    text = stream.getvalue()
+    text = written(stream)
     assert "hunter2" not in text
     assert "smp://AbC-_=:***@host:5223" in text
     assert "postgresql://user:***@host/db" in text
@@ -79,13 +85,28 @@ def test_passwords_in_urls_are_taken_out(format: str) -> None:
 def test_a_message_cannot_forge_a_line() -> None:
     stream = logged("text")
     logger.info("%s", "a\n2026-01-01 ERROR b\x1b[31m")
-    assert stream.getvalue().count("\n") == 1
-    assert "\\x0a" in stream.getvalue()
-    assert "\x1b" not in stream.getvalue()
+    assert written(stream).count("\n") == 1
+    assert "\\x0a" in written(stream)
+    assert "\x1b" not in written(stream)
 
 
 def test_set_up_replaces_what_was_there() -> None:
     first, second = logged("text"), logged("text")
     logger.info("once")
-    assert first.getvalue() == ""
-    assert second.getvalue().count("once") == 1
+    assert written(first) == ""
+    assert written(second).count("once") == 1
+
+
+async def test_fields_of_a_task() -> None:
+    stream = logged("json")
+
+    async def work(name: str) -> None:
+        with logs.fields(smp=name):
+            await asyncio.sleep(0)
+            logger.info("it works", extra={"count": 1})
+
+    await asyncio.gather(work("a"), work("b"))
+    logger.info("done")
+    events = [json.loads(line) for line in written(stream).splitlines()]
+    assert [event.get("smp") for event in events] == ["a", "b", None]
+    assert events[0]["count"] == 1

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from heliograph.sim.http2 import HttpRequest
+from heliograph.sim.providers.http2 import HttpRequest
 
 
 def request(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.smp.router import SmpSettings
+from heliograph.smp.settings import SmpSettings
 from tests.smp.support import AT_ONCE, STORES, World, a_world, new_store
 
 

@@ -5,7 +5,7 @@ import functools
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,8 +14,10 @@ from typing import Any
 from heliograph.crypto.authorization import authorize
 from heliograph.crypto.boxes import open_box_padded
 from heliograph.crypto.certificates import create_authority, issue_leaf
+from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.keys import KeyPair, dh, generate_key_pair, sign
-from heliograph.smp.router import SmpRouter, SmpSettings
+from heliograph.smp.router import SmpRouter
+from heliograph.smp.settings import SmpSettings
 from heliograph.transport.client import Client, ClientConfig, ClientRequest
 from heliograph.transport.errors import Disconnected, RequestRefused
 from heliograph.transport.handshake import ServerIdentity, ServiceCredentials
@@ -24,21 +26,22 @@ from heliograph.transport.server import Limits, Listener
 from heliograph.wire import smp
 from heliograph.wire.addresses import Scheme, ServerAddress, decode_host
 from heliograph.wire.errors import ErrorCode, ErrorType
-from heliograph.wire.fields import (
+from heliograph.wire.handshakes import ServiceRole
+from heliograph.wire.keys import Algorithm
+from heliograph.wire.ntf.push import NMsgMeta, decode_nmsg_meta
+from heliograph.wire.smp.fields import (
     MsgFlags,
     NewNtfCreds,
     QueueMode,
     QueueReqData,
     SubscriptionMode,
 )
-from heliograph.wire.handshakes import ServiceRole
-from heliograph.wire.keys import Algorithm
-from heliograph.wire.messages import RcvMessage, RcvQuota, decode_rcv_message
-from heliograph.wire.push import NMsgMeta, decode_nmsg_meta
+from heliograph.wire.smp.messages import RcvMessage, RcvQuota, decode_rcv_message
 from heliograph.wire.transmissions import authorized_bytes, encode_transmission
 from heliograph.wire.versions import VersionRange
 from tests.db.postgres import shared_postgres
 from tests.journal.recorder import Notes
+from tests.waiting import until
 
 NOW = time.time()
 VERSION = 19
@@ -72,12 +75,6 @@ def service(name: str = "NTF server CA", role: ServiceRole = ServiceRole.NOTIFIE
 def keys(version: int = VERSION) -> KeyPair:
     """Of the kind that commands are authorized with."""
     return generate_key_pair(Algorithm.X25519 if version >= 7 else Algorithm.ED25519)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.002)
 
 
 class World:
@@ -135,8 +132,8 @@ class World:
         """Until the router knows that what it sent has arrived, and would not repeat it."""
 
         def confirmed() -> bool:
-            self.router._delivery.confirm(at_once=True)
-            return not self.router._delivery._unconfirmed
+            self.router.delivery.confirm(at_once=True)
+            return not self.router.delivery.unconfirmed_clients
 
         await until(confirmed)
         await self.router.store.drained()
@@ -177,14 +174,20 @@ class Peer:
         assert service is not None
         return service.service_id
 
-    async def ask(self, command: Any, entity_id: bytes = b"", key: bytes | None = None) -> Any:
+    async def ask(
+        self,
+        command: Any,
+        entity_id: bytes = b"",
+        key: bytes | None = None,
+        corr_id: bytes | None = None,
+    ) -> Any:
         """The answer, also if it is ERR."""
         try:
-            return await self.client.request(command, entity_id, key)
+            return await self.client.request(command, entity_id, key, corr_id=corr_id)
         except RequestRefused as exc:
             return smp.ERR(exc.error)
 
-    async def ask_many(self, requests: list[ClientRequest]) -> list[Any]:
+    async def ask_many(self, requests: list[ClientRequest[Any]]) -> list[Any]:
         """The answers to commands that are sent together."""
         answers = await self.client.request_many(requests)
         for answer in answers:
@@ -292,7 +295,14 @@ class Queue:
         content = self.decrypt(message)
         return content.body if isinstance(content, RcvMessage) else None
 
-    # Commands, by whoever sends them.
+    def body_or_none(self, message: Any) -> bytes | None:
+        """What was sent, or None if the message is of another queue."""
+        try:
+            return self.body(message)
+        except CryptoError:
+            return None
+
+    # Commands, from any sender.
 
     async def by_recipient(self, peer: Peer, command: Any) -> Any:
         return await peer.ask(command, self.rcv_id, self.recipient.private)
@@ -313,7 +323,7 @@ class Queue:
     async def send(self, peer: Peer, body: bytes, *, notify: bool = True) -> Any:
         return await peer.ask(smp.SEND(MsgFlags(notify), body), self.snd_id, self.sender_key)
 
-    def sending(self, body: bytes, *, notify: bool = True) -> ClientRequest:
+    def sending(self, body: bytes, *, notify: bool = True) -> ClientRequest[Any]:
         return ClientRequest(smp.SEND(MsgFlags(notify), body), self.snd_id, self.sender_key)
 
     async def secure(self, peer: Peer) -> Any:
@@ -340,7 +350,7 @@ class Queue:
         assert self.notifier is not None
         return await peer.ask(smp.NSUB(), self.notifier_id, self.notifier.auth.private)
 
-    def nsubscribing(self) -> ClientRequest:
+    def nsubscribing(self) -> ClientRequest[Any]:
         assert self.notifier is not None
         return ClientRequest(smp.NSUB(), self.notifier_id, self.notifier.auth.private)
 

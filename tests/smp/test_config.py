@@ -2,17 +2,26 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.runtime.config import load
-from heliograph.runtime.config_text import render
+from heliograph.net.public import is_public
+from heliograph.runtime.config.file import load
+from heliograph.runtime.config.text import render
 from heliograph.runtime.errors import ConfigError
-from heliograph.smp.config import INTRODUCTION, PREFIX, QueueOptions, SmpConfig
-from heliograph.smp.context import Rules
-from heliograph.smp.router import SmpSettings
+from heliograph.runtime.limits import RateLimit
+from heliograph.smp.config import INTRODUCTION, PREFIX, ProxyOptions, QueueOptions, SmpConfig
+from heliograph.smp.settings import ProxySettings, Rules, SmpLimits, SmpSettings
 from heliograph.transport.server import Limits
+from heliograph.transport.socks import SocksMode, SocksProxy
+
+PROXY = ProxySettings(allow=is_public)
+"""Senders choose the destinations, so an operator must allow private ones."""
+
+LIMITS = SmpLimits(
+    RateLimit(1000, applies_to_loopback=False), RateLimit(3000.0, applies_to_loopback=False)
+)
 
 
 def test_defaults_are_the_routers_own(tmp_path: Path) -> None:
-    assert SmpConfig().settings(tmp_path) == SmpSettings()
+    assert SmpConfig().settings(tmp_path) == SmpSettings(proxy=PROXY, limits=LIMITS)
     limits = SmpConfig().clients.limits()
     assert limits == Limits(inactive_after=6 * 3600, max_unanswered=256)
     assert SmpConfig().listen.port == 5223
@@ -24,11 +33,27 @@ def test_every_setting_arrives(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text(
         '[queues]\npassword = "p"\nallow_new = false\nquota = 1\nmessage_ttl_days = 0.5\n'
+        "[limits]\nnew_queues_per_minute = 5\ncommands_per_second = 0\n"
         "[notifications]\ndelivery_interval = 0\nttl_days = 2\n"
+        '[proxy]\nenabled = false\nallow_private = true\nsocks_proxy = "127.0.0.1:9050"\n'
+        'socks_mode = "always"\nown_domains = ["my.org"]\nmax_connections = 10\n'
+        "max_in_flight = 80\nconnect_timeout = 1\nrequest_timeout = 2\nretry_after = 3\n"
     )
     config = load(SmpConfig, file, prefix=PREFIX, environ={})
     assert config.settings(tmp_path) == SmpSettings(
         rules=Rules(quota=1, password=b"p", allow_new_queues=False),
+        limits=SmpLimits(new_queues_per_minute=RateLimit(5)),
+        proxy=ProxySettings(
+            enabled=False,
+            socks=SocksProxy("127.0.0.1", 9050, SocksMode.ALWAYS),
+            own_domains=("my.org",),
+            max_connections=10,
+            max_in_flight=80,
+            max_in_flight_each=10,
+            connect_timeout=1,
+            request_timeout=2,
+            retry_after=3,
+        ),
         ntf_delivery_interval=0,
         message_ttl=43_200,
         notification_ttl=172_800,
@@ -74,9 +99,10 @@ def test_bad_password_files(tmp_path: Path, text: str | None) -> None:
     [
         (QueueOptions(password="a", password_file="b"), "password_file"),
         (QueueOptions(password="a:b"), "password"),
+        (ProxyOptions(socks_proxy="localhost"), "socks_proxy"),
     ],
 )
-def test_checks(options: QueueOptions, key: str) -> None:
+def test_checks(options: QueueOptions | ProxyOptions, key: str) -> None:
     assert [problem for problem, _ in options.check()] == [key]
 
 

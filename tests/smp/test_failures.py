@@ -1,4 +1,4 @@
-"""A store that fails: it is said, nothing half-done stays, and nobody is told what is not so."""
+"""A store that fails: it is reported, changes are undone, and no client gets a wrong answer."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from heliograph.db.dialects import SqliteDialect
 from heliograph.db.errors import DatabaseError
+from heliograph.db.sqlite import SqliteDialect
 from heliograph.transport.client import ClientRequest
 from heliograph.transport.errors import HandshakeFailed
 from heliograph.wire import smp
@@ -22,8 +22,8 @@ from tests.smp.support import (
     create,
     create_notified,
     service,
-    until,
 )
+from tests.waiting import until
 
 FAILED = smp.ERR(STORE("the router's store failed"))
 
@@ -72,7 +72,7 @@ async def test_a_message_that_cannot_be_stored(disk: Disk, small_world: World) -
     await ntf.push(queue.notifier_id)
     assert await queue.ack(alice, message) == OK
     assert await small_world.router.store.counts() == (1, 1, 0, await small_world.notifications())
-    assert small_world.router.counters.store_failures >= 1
+    assert small_world.router.observer.counters.store_failures >= 1
 
 
 async def test_it_is_known_whether_the_store_fails(
@@ -274,7 +274,7 @@ async def test_subscribing_fails_and_later_messages_come(disk: Disk, small_world
 async def test_notifications_that_cannot_be_read_are_tried_again(
     disk: Disk, small_world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heliograph.smp.delivery.RETRY_DELAY", 0.01)
+    monkeypatch.setattr("heliograph.smp.notifications.delivery.RETRY_DELAY", 0.01)
     alice, ntf = await small_world.connect(), await small_world.connect()
     queue = await create_notified(alice)
     await queue.send(alice, b"hello")
@@ -353,7 +353,7 @@ async def test_answers_that_rely_on_what_is_not_durable_wait_for_it(
     key = smp.KEY(queue.recipient.public)
     disk.is_full = True
 
-    def by_recipient(command: Any) -> ClientRequest:
+    def by_recipient(command: Any) -> ClientRequest[Any]:
         return ClientRequest(command, queue.rcv_id, queue.recipient.private)
 
     for commands in ([key, key], [smp.NDEL(), smp.NDEL()]):

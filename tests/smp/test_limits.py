@@ -1,16 +1,31 @@
 """What one client may cost: messages on their way to it, and the work of refusing it."""
 
+import asyncio
+import time
 from typing import Any
 
 import pytest
 
-from heliograph.smp.messaging import MAX_PENDING
-from heliograph.smp.outgoing import Outgoing
-from heliograph.smp.store import Entity, Store
+from heliograph.runtime.limits import RateLimit
+from heliograph.smp.clients.outgoing import ReplyBuffer
+from heliograph.smp.commands.messages import MAX_PENDING
+from heliograph.smp.settings import SmpLimits
+from heliograph.smp.store.store import EntityKind, SmpStore
 from heliograph.transport.client import ClientRequest
 from heliograph.wire import smp
 from heliograph.wire.errors import ErrorCode
-from tests.smp.support import AUTH, OK, Queue, World, create, create_notified, keys, until
+from tests.smp.support import (
+    AUTH,
+    OK,
+    Queue,
+    World,
+    a_world,
+    create,
+    create_notified,
+    keys,
+    with_settings,
+)
+from tests.waiting import until
 
 QUEUES = 3 * MAX_PENDING + 5
 
@@ -19,16 +34,16 @@ QUEUES = 3 * MAX_PENDING + 5
 def bursts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many messages were held in memory for one client, each time they were written."""
     sizes: list[int] = []
-    flush = Outgoing.flush
+    flush = ReplyBuffer.flush
 
-    def counting(outgoing: Outgoing) -> None:
+    def counting(outgoing: ReplyBuffer) -> None:
         sizes.extend(
             sum(isinstance(item.message, smp.MSG) for item in items)
             for items in outgoing._messages.values()
         )
         flush(outgoing)
 
-    monkeypatch.setattr(Outgoing, "flush", counting)
+    monkeypatch.setattr(ReplyBuffer, "flush", counting)
     return sizes
 
 
@@ -40,7 +55,7 @@ async def full_queues(world: World) -> list[Queue]:
     return queues
 
 
-def subscribing(queues: list[Queue]) -> list[ClientRequest]:
+def subscribing(queues: list[Queue]) -> list[ClientRequest[Any]]:
     return [ClientRequest(smp.SUB(), queue.rcv_id, queue.recipient.private) for queue in queues]
 
 
@@ -72,7 +87,7 @@ async def test_a_slow_reader_costs_no_memory_and_misses_nothing(
     await until(lambda: len(phone.pushes) == QUEUES)
     assert max(bursts) <= MAX_PENDING
     assert not client.waiting
-    assert not small_world.router._commands.messaging._held_back
+    assert not small_world.router.handlers.messages.is_pausing
     for queue in queues:
         message = next(item for entity_id, item in phone.pushes if entity_id == queue.rcv_id)
         assert await queue.ack(phone, message) == OK
@@ -91,30 +106,77 @@ async def test_what_is_held_back_goes_with_its_client(
     await until(lambda: client not in small_world.router.clients)
     assert not client.waiting
     assert await queue.send(alice, b"two") == OK
-    assert not small_world.router._commands.messaging._held_back
+    assert not small_world.router.handlers.messages.is_pausing
     assert sum(bursts) == 0
     assert await queue.receive_all(alice) == [b"one", b"two"]
+
+
+# Rates
+
+
+async def test_new_queues_of_one_address(sqlite_url: str) -> None:
+    limits = SmpLimits(new_queues_per_minute=RateLimit(3))
+    async with a_world(sqlite_url, with_settings(limits=limits)) as world:
+        alice, bob = await world.connect(), await world.connect()
+        first = await create(alice)
+        for peer in (alice, bob):
+            await create(peer)
+        with pytest.raises(AssertionError, match="QUOTA"):
+            await create(bob)
+        assert await first.send(bob, b"hello") == OK
+        assert await first.delete(alice) == OK
+        assert world.router.observer.counters.queues_refused == 1
+        assert world.router.observer.counters.queues_created == 3
+
+
+async def test_commands_beyond_the_rate_wait(sqlite_url: str) -> None:
+    """A refused SUB would look like a queue that is lost, so none is refused."""
+    limits = SmpLimits(commands_per_second=RateLimit(50))
+    async with a_world(sqlite_url, with_settings(limits=limits)) as world:
+        busy, idle = await world.connect(), await world.connect()
+        queue = await create(busy)
+        started = time.monotonic()
+        sending = [queue.sending(b"%d" % number, notify=False) for number in range(100)]
+        answers = asyncio.ensure_future(busy.ask_many(sending))
+        await until(lambda: world.router.observer.counters.throttled)
+        assert await idle.ask(smp.PING()) == smp.PONG()
+        assert await answers == [OK] * 100
+        assert time.monotonic() - started >= 0.9
+        reader = await world.connect()
+        received = asyncio.ensure_future(queue.receive_all(reader))
+        assert await received == [b"%d" % number for number in range(100)]
+
+
+async def test_a_throttled_client_may_leave(sqlite_url: str) -> None:
+    limits = SmpLimits(commands_per_second=RateLimit(1))
+    async with a_world(sqlite_url, with_settings(limits=limits)) as world:
+        busy = await world.connect()
+        pending = asyncio.ensure_future(busy.ask_many([ClientRequest(smp.PING(), b"", None)] * 9))
+        await until(lambda: world.router.observer.counters.throttled)
+        busy.vanish()
+        await until(lambda: not world.router.clients)
+        assert await asyncio.gather(pending, return_exceptions=True)
 
 
 # Refusals
 
 
 @pytest.fixture
-def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Entity, int]]:
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[EntityKind, int]]:
     """What was looked up in the store."""
-    made: list[tuple[Entity, int]] = []
-    load = Store.load
+    made: list[tuple[EntityKind, int]] = []
+    load = SmpStore.load
 
-    async def counting(store: Store, entity: Entity, ids: Any) -> Any:
+    async def counting(store: SmpStore, entity: EntityKind, ids: Any) -> Any:
         made.append((entity, len(ids)))
         return await load(store, entity, ids)
 
-    monkeypatch.setattr(Store, "load", counting)
+    monkeypatch.setattr(SmpStore, "load", counting)
     return made
 
 
 async def test_a_stranger_costs_the_same_look_into_the_store(
-    small_world: World, looks: list[tuple[Entity, int]]
+    small_world: World, looks: list[tuple[EntityKind, int]]
 ) -> None:
     """Else the time of the answer would tell which queues are in use."""
     alice, stranger = await small_world.connect(), await small_world.connect()
@@ -122,9 +184,9 @@ async def test_a_stranger_costs_the_same_look_into_the_store(
     await queue.secure(alice)
     looks.clear()
     commands = (
-        (smp.SUB(), queue.rcv_id, Entity.RECIPIENT),
-        (queue.sending(b"x").command, queue.snd_id, Entity.SENDER),
-        (smp.NSUB(), queue.notifier_id, Entity.NOTIFIER),
+        (smp.SUB(), queue.rcv_id, EntityKind.RECIPIENT),
+        (queue.sending(b"x").command, queue.snd_id, EntityKind.SENDER),
+        (smp.NSUB(), queue.notifier_id, EntityKind.NOTIFIER),
     )
     for command, known, entity in commands:
         for entity_id in (known, bytes(24)):
@@ -137,7 +199,7 @@ async def test_a_stranger_costs_the_same_look_into_the_store(
 
 
 async def test_refused_beside_what_is_not(
-    small_world: World, looks: list[tuple[Entity, int]]
+    small_world: World, looks: list[tuple[EntityKind, int]]
 ) -> None:
     alice = await small_world.connect()
     queue = await create(alice)
@@ -150,8 +212,8 @@ async def test_refused_beside_what_is_not(
         ]
     )
     assert answers == [AUTH, smp.SOK(), AUTH]
-    assert looks == [(Entity.RECIPIENT, 1)] or looks == [(Entity.RECIPIENT, 2)]
-    assert small_world.router.counters.auth_errors == 2
+    assert looks == [(EntityKind.RECIPIENT, 1)] or looks == [(EntityKind.RECIPIENT, 2)]
+    assert small_world.router.observer.counters.auth_errors == 2
 
 
 async def test_refused_though_the_look_fails(
@@ -163,6 +225,6 @@ async def test_refused_though_the_look_fails(
     async def fail(*_: Any) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Store, "load", fail)
+    monkeypatch.setattr(SmpStore, "load", fail)
     assert await alice.ask(smp.SUB(), queue.rcv_id, keys().private) == smp.ERR(ErrorCode.AUTH)
     assert "loading queues failed" in caplog.text

@@ -16,15 +16,16 @@ from heliograph.crypto.keys import generate_key_pair
 from heliograph.runtime.metrics import expose
 from heliograph.smp import metrics as module
 from heliograph.smp.metrics import SmpCollector
-from heliograph.smp.router import SmpRouter, SmpSettings
+from heliograph.smp.router import SmpRouter
+from heliograph.smp.settings import SmpSettings
 from heliograph.transport.client import Client
 from heliograph.transport.handshake import ServerIdentity
 from heliograph.transport.protocols import SMP
 from heliograph.transport.server import Listener
 from heliograph.wire import smp
 from heliograph.wire.addresses import Scheme, ServerAddress, decode_host
-from heliograph.wire.fields import MsgFlags, QueueMode, QueueReqData
 from heliograph.wire.keys import Algorithm
+from heliograph.wire.smp.fields import MsgFlags, QueueMode, QueueReqData
 
 HOST = "127.0.0.1"
 
@@ -133,4 +134,4 @@ async def test_names_tell_nobody_apart(world: Any) -> None:
     for name in numbers(world.collector):
         _, _, labels = name.partition("{")
         keys = {label.split("=")[0] for label in labels.rstrip("}").split(",") if label}
-        assert keys <= {"type", "port", "version", "rts_options"}
+        assert keys <= {"type", "source", "port", "version", "rts_options", "limit"}

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from heliograph.smp.context import Rules
-from heliograph.smp.records import id_hash, xor
+from heliograph.smp.settings import Rules
 from heliograph.wire import smp
+from heliograph.wire.smp.fields import QueueMode
+from heliograph.wire.smp.ids import id_hash, xor
 from tests.smp.support import (
     AUTH,
     NO_MSG,
@@ -31,11 +31,12 @@ from tests.smp.support import (
     Queue,
     World,
     create,
+    keys,
     new_store,
     service,
-    until,
     with_settings,
 )
+from tests.waiting import until
 
 QUOTA_SIZE = 4
 MARK = None
@@ -46,6 +47,8 @@ SETTINGS = with_settings(rules=Rules(quota=QUOTA_SIZE), cached_queues=1)
 
 plain = st.sampled_from(PLAIN)
 indexes = st.integers(0, QUEUES - 1)
+link_ids = st.sampled_from((b"1" * 24, b"2" * 24))
+data = st.sampled_from((b"", b"data", b"other data"))
 
 Body = bytes | None
 
@@ -53,7 +56,7 @@ Body = bytes | None
 @dataclass
 class ModelNotifier:
     keys: NotifierKeys
-    owed: list[bytes] = field(default_factory=list)
+    undelivered: list[bytes] = field(default_factory=list)
     is_of_service: bool = False
 
 
@@ -66,6 +69,8 @@ class ModelQueue:
     is_off: bool = False
     subscriber: int | None = None
     notifier: ModelNotifier | None = None
+    link: tuple[bytes, bytes, bytes] | None = None
+    """ID, fixed data and user data."""
     getters: set[int] = field(default_factory=set)
     delivered: dict[int, int] = field(default_factory=dict)
     """The number of the message that a peer was sent last and has not acknowledged."""
@@ -159,7 +164,8 @@ class RouterModel(RuleBasedStateMachine):
         self.live.append(ModelQueue(real, subscriber=number if subscribe else None))
 
     async def _create(self, number: int, subscribe: bool) -> Queue:
-        return await create(await self.peer(number), subscribe=subscribe)
+        peer = await self.peer(number)
+        return await create(peer, mode=QueueMode.CONTACT, subscribe=subscribe)
 
     @rule(
         number=plain,
@@ -190,7 +196,7 @@ class RouterModel(RuleBasedStateMachine):
         queue.accepts = True
         queue.messages.append((self.sent, body))
         if notify and queue.notifier is not None:
-            queue.notifier.owed.append(body)
+            queue.notifier.undelivered.append(body)
         return OK
 
     async def _send(self, number: int, requests: list[Any]) -> Any:
@@ -265,6 +271,52 @@ class RouterModel(RuleBasedStateMachine):
             assert self.run(self._ask(number, queue, command)) == AUTH
         assert self.run(self._send(number, [queue.real.sending(b"")])) == [AUTH]
         self._new(number, subscribe)
+
+    @rule(number=plain, index=indexes, link_id=link_ids, fixed=data, user=data)
+    def lset(self, number: int, index: int, link_id: bytes, fixed: bytes, user: bytes) -> None:
+        queue = self.live[index]
+        answer = self.run(self._ask(number, queue, smp.LSET(link_id, fixed, user)))
+        taken = any(
+            other.link is not None and other.link[0] == link_id
+            for other in self.live
+            if other is not queue
+        )
+        changes = queue.link is not None and queue.link[:2] != (link_id, fixed)
+        if taken or changes:
+            assert answer == AUTH
+        else:
+            assert answer == OK
+            queue.link = link_id, fixed, user
+
+    @rule(number=plain, index=indexes)
+    def ldel(self, number: int, index: int) -> None:
+        queue = self.live[index]
+        assert self.run(self._ask(number, queue, smp.LDEL())) == OK
+        queue.link = None
+
+    @rule(number=plain, link_id=link_ids)
+    def lget(self, number: int, link_id: bytes) -> None:
+        answer = self.run(self._lget(number, link_id))
+        found = [queue for queue in self.live if queue.link and queue.link[0] == link_id]
+        if not found:
+            assert answer == AUTH
+            return
+        [queue] = found
+        assert queue.link is not None
+        assert answer == smp.LNK(queue.real.snd_id, *queue.link[1:])
+
+    async def _lget(self, number: int, link_id: bytes) -> Any:
+        return await (await self.peer(number)).ask(smp.LGET(), link_id)
+
+    @rule(number=plain, index=indexes)
+    def rkey(self, number: int, index: int) -> None:
+        """Give the queue another recipient key, and void the first."""
+        queue = self.live[index]
+        old, new = queue.real.recipient, keys()
+        assert self.run(self._ask(number, queue, smp.RKEY((new.public,)))) == OK
+        assert self.run(self._ask(number, queue, smp.QUE())) == AUTH
+        queue.real.recipient = new
+        assert old.private != new.private
 
     @rule(number=plain, index=indexes)
     def nkey(self, number: int, index: int) -> None:
@@ -376,7 +428,7 @@ class RouterModel(RuleBasedStateMachine):
                 await self._is_owed_nothing(queue.notifier)
 
     async def _is_owed_nothing(self, notifier: ModelNotifier) -> None:
-        keys, expected = notifier.keys, notifier.owed
+        keys, expected = notifier.keys, notifier.undelivered
 
         def by_connection() -> dict[int, list[bytes]]:
             self.sort(1)

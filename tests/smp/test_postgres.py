@@ -11,7 +11,8 @@ from heliograph.db.postgres import PostgresDialect
 from heliograph.wire import smp
 from heliograph.wire.errors import STORE
 from tests.db.postgres import shared_postgres
-from tests.smp.support import OK, Peer, Queue, World, a_world, create_notified, until
+from tests.smp.support import OK, Peer, Queue, World, a_world, create_notified
+from tests.waiting import until
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from heliograph.smp.context import Rules
+from heliograph.smp.settings import Rules
 from heliograph.wire import smp
 from tests.smp.support import (
     AUTH,
@@ -14,9 +14,9 @@ from tests.smp.support import (
     create,
     create_notified,
     service,
-    until,
     with_settings,
 )
+from tests.waiting import until
 
 SECURED = ("no", "by recipient", "by sender")
 MESSAGES = ("none", "waiting", "delivered", "acknowledged", "full")

@@ -6,22 +6,14 @@ from typing import Any
 import pytest
 
 from heliograph.crypto.keys import generate_key_pair
-from heliograph.smp.delivery import Delivery
+from heliograph.smp.notifications.delivery import NotificationDelivery
 from heliograph.transport.server import Limits, ServerConnection
 from heliograph.wire import smp
 from heliograph.wire.errors import ErrorCode
-from heliograph.wire.fields import NewNtfCreds
 from heliograph.wire.keys import SPKI_PREFIX, Algorithm
-from tests.smp.support import (
-    OK,
-    World,
-    create,
-    create_notified,
-    error,
-    keys,
-    service,
-    until,
-)
+from heliograph.wire.smp.fields import NewNtfCreds
+from tests.smp.support import OK, World, create, create_notified, error, keys, service
+from tests.waiting import until
 
 LOW_ORDER = SPKI_PREFIX[Algorithm.X25519] + bytes(32)
 
@@ -75,7 +67,7 @@ async def test_a_command_that_breaks_the_router_costs_its_connection(
     def fail(*_: Any) -> Any:
         raise ZeroDivisionError
 
-    monkeypatch.setitem(small_world.router._commands.handlers, smp.QUE, fail)
+    monkeypatch.setitem(small_world.router.handlers.by_command, smp.QUE, fail)
     if not in_memory:
         small_world.router.queues.clear()
     requests = [bob.client.request(smp.QUE(), queue.rcv_id, queue.recipient.private)]
@@ -114,19 +106,19 @@ async def test_delivery_goes_on_after_a_cycle_that_failed(
     await queue.nsub(ntf)
     failures = 0
 
-    def fail(_: Delivery) -> None:
+    def fail(_: NotificationDelivery) -> None:
         nonlocal failures
         failures += 1
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(Delivery, "confirm", fail)
+        patch.setattr(NotificationDelivery, "confirm", fail)
         await until(lambda: failures >= 2)
     await queue.send(alice, b"hello")
     await ntf.push(queue.notifier_id)
     await small_world.arrived()
     assert await small_world.notifications() == 0
-    assert "a cycle of delivery failed" in caplog.text
+    assert "a delivery cycle failed" in caplog.text
 
 
 async def test_a_continuation_that_fails_costs_no_other(

@@ -1,5 +1,6 @@
 """What can keep a router from starting; the rest is in tests/cli/test_smp.py, with processes."""
 
+import asyncio
 import logging
 import re
 import time
@@ -10,11 +11,12 @@ from typing import NoReturn
 import aiohttp
 import pytest
 
-from heliograph.db.dialects import SqliteDialect
 from heliograph.db.errors import DatabaseError, DatabaseLost, DatabaseNewer
-from heliograph.runtime.errors import IdentityError, StartError
+from heliograph.db.sqlite import SqliteDialect
+from heliograph.runtime.config.operations import ControlOptions, StatsOptions
+from heliograph.runtime.config.sections import Metrics
+from heliograph.runtime.errors import ConfigError, IdentityError, StartError
 from heliograph.runtime.identity import create_identity
-from heliograph.runtime.sections import Metrics
 from heliograph.smp.config import SmpConfig, SmpListen
 from heliograph.smp.router import SmpRouter
 from heliograph.smp.service import serve
@@ -102,3 +104,37 @@ async def test_ready_while_something_can_be_made_durable(
         assert "the store fails: database or disk is full" in text
         is_full = False
         assert await ready() == (200, "ok\n")
+
+
+async def test_control_port_and_statistics(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    create_identity(tmp_path, "SMP server CA", "localhost", time.time())
+    (tmp_path / "secret").write_text("hunter2\n")
+    config = replace(
+        CONFIG,
+        control=ControlOptions(port=0, user_password_file="secret"),
+        stats=StatsOptions(log_file="stats.csv"),
+    )
+    caplog.set_level(logging.INFO)
+    async with serve(config, tmp_path):
+        found = re.search(r"control port (\d+)", caplog.text)
+        assert found is not None
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(found[1]))
+        writer.write(b"auth hunter2\nsockets\nquit\n")
+        async with asyncio.timeout(10):
+            answer = await reader.read()
+        assert b"Current role is CPRUser\nSockets for port" in answer
+        writer.close()
+        await writer.wait_closed()
+    assert (tmp_path / "stats.json").exists()
+    assert "hunter2" not in caplog.text
+
+
+async def test_a_control_password_that_cannot_be_read(tmp_path: Path) -> None:
+    create_identity(tmp_path, "SMP server CA", "localhost", time.time())
+    config = replace(CONFIG, control=ControlOptions(port=0, admin_password_file="absent"))
+    with pytest.raises(ConfigError, match="admin_password_file"):
+        async with serve(config, tmp_path):
+            pass
+    assert not (tmp_path / "smp.db").exists()

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from heliograph.smp.context import Rules
+from heliograph.smp.settings import Rules
 from heliograph.transport.client import ClientRequest
-from heliograph.wire import smp
-from heliograph.wire.fields import MsgFlags
+from heliograph.wire import errors, smp
+from heliograph.wire.errors import BlockingReason, ClientNotice
+from heliograph.wire.smp.fields import MsgFlags, QueueMode
 from tests.smp.support import (
     AUTH,
     NO_MSG,
@@ -21,8 +22,11 @@ from tests.smp.support import (
     keys,
     with_settings,
 )
+from tests.smp.test_blocking import block
 
 SOK = smp.SOK()
+SPAM = errors.BLOCKED(BlockingReason.SPAM, ClientNotice(60))
+BLOCKED = smp.ERR(SPAM)
 SENDER, OTHER = keys(), keys()
 
 
@@ -59,6 +63,16 @@ async def _notified(peer: Peer, queue: Queue) -> None:
     await queue.nkey(peer)
 
 
+async def _linked(peer: Peer, queue: Queue) -> None:
+    data = smp.LSET(queue.rcv_id[::-1], b"data of", b"this queue")
+    assert await queue.by_recipient(peer, data) == OK
+
+
+async def _linked_and_keyed(peer: Peer, queue: Queue) -> None:
+    await _linked(peer, queue)
+    await _keyed(peer, queue)
+
+
 STATES: dict[str, Callable[[Peer, Queue], Awaitable[None]]] = {
     "none": _none,
     "new": _new,
@@ -68,25 +82,36 @@ STATES: dict[str, Callable[[Peer, Queue], Awaitable[None]]] = {
     "deleted": _deleted,
     "full": _full,
     "notified": _notified,
+    "linked": _linked,
+    "linked and keyed": _linked_and_keyed,
+    "contact": _new,
+    "linked contact": _linked,
+    "blocked": _new,
+    "blocked and linked": _linked,
 }
 
 
-def _recipient(command: Any) -> Callable[[Queue], ClientRequest]:
+def _recipient(command: Any) -> Callable[[Queue], ClientRequest[Any]]:
     return lambda queue: ClientRequest(command, queue.rcv_id, queue.recipient.private)
 
 
-def _sender(command: Any, key: bytes | None) -> Callable[[Queue], ClientRequest]:
+def _sender(command: Any, key: bytes | None) -> Callable[[Queue], ClientRequest[Any]]:
     return lambda queue: ClientRequest(command, queue.snd_id, key)
 
 
-def _nsub(queue: Queue) -> ClientRequest:
+def _link(command: Any, key: bytes | None) -> Callable[[Queue], ClientRequest[Any]]:
+    """By the link that the state "linked" gives each queue."""
+    return lambda queue: ClientRequest(command, queue.rcv_id[::-1], key)
+
+
+def _nsub(queue: Queue) -> ClientRequest[Any]:
     if queue.notifier is None:
         return ClientRequest(smp.NSUB(), b"n" * 24, OTHER.private)
     return queue.nsubscribing()
 
 
 SEND = smp.SEND(MsgFlags(True), b"hello")
-COMMANDS: dict[str, Callable[[Queue], ClientRequest]] = {
+COMMANDS: dict[str, Callable[[Queue], ClientRequest[Any]]] = {
     "SUB": _recipient(smp.SUB()),
     "GET": _recipient(smp.GET()),
     "ACK": _recipient(smp.ACK(b"")),
@@ -99,6 +124,12 @@ COMMANDS: dict[str, Callable[[Queue], ClientRequest]] = {
     "DEL": _recipient(smp.DEL()),
     "SKEY": _sender(smp.SKEY(SENDER.public), SENDER.private),
     "SKEY other": _sender(smp.SKEY(OTHER.public), OTHER.private),
+    "RKEY": _recipient(smp.RKEY((OTHER.public,))),
+    "LSET": _recipient(smp.LSET(b"l" * 24, b"fixed", b"user")),
+    "LDEL": _recipient(smp.LDEL()),
+    "LKEY": _link(smp.LKEY(SENDER.public), SENDER.private),
+    "LKEY other": _link(smp.LKEY(OTHER.public), OTHER.private),
+    "LGET": _link(smp.LGET(), None),
     "SEND": _sender(SEND, None),
     "SEND signed": _sender(SEND, SENDER.private),
     "SEND signed by another": _sender(SEND, OTHER.private),
@@ -119,12 +150,35 @@ FOR_NEW: dict[str, Any] = {
     "DEL": OK,
     "SKEY": OK,
     "SKEY other": OK,
+    "RKEY": AUTH,
+    "LSET": OK,
+    "LDEL": OK,
+    "LKEY": AUTH,
+    "LKEY other": AUTH,
+    "LGET": AUTH,
     "SEND": OK,
     "SEND signed": AUTH,
     "SEND signed by another": AUTH,
     "NSUB": AUTH,
 }
-FOR_SECURED = FOR_NEW | {"KEY other": AUTH, "SKEY other": AUTH, "SEND": AUTH, "SEND signed": OK}
+FOR_SECURED = FOR_NEW | {
+    "KEY other": AUTH,
+    "SKEY other": AUTH,
+    "LSET": AUTH,
+    "SEND": AUTH,
+    "SEND signed": OK,
+}
+FOR_CONTACT = FOR_NEW | {"SKEY": AUTH, "SKEY other": AUTH, "RKEY": OK}
+ALL_BLOCKED = dict.fromkeys(COMMANDS, BLOCKED) | {
+    "OFF": OK,
+    "DEL": OK,
+    "SEND signed": AUTH,
+    "SEND signed by another": AUTH,
+    "LKEY": AUTH,
+    "LKEY other": AUTH,
+    "LGET": AUTH,
+    "NSUB": AUTH,
+}
 EXPECTED: dict[str, dict[str, Any]] = {
     "none": ALL_AUTH,
     "new": FOR_NEW,
@@ -134,6 +188,12 @@ EXPECTED: dict[str, dict[str, Any]] = {
     "deleted": ALL_AUTH,
     "full": FOR_NEW | {"GET": smp.MSG, "SEND": QUOTA},
     "notified": FOR_NEW | {"NSUB": SOK},
+    "linked": FOR_NEW | {"LSET": AUTH, "LKEY": smp.LNK, "LKEY other": smp.LNK},
+    "linked and keyed": FOR_SECURED | {"LKEY": smp.LNK},
+    "contact": FOR_CONTACT,
+    "linked contact": FOR_CONTACT | {"LSET": AUTH, "LGET": smp.LNK},
+    "blocked": ALL_BLOCKED,
+    "blocked and linked": ALL_BLOCKED | {"LKEY": BLOCKED, "LKEY other": BLOCKED},
 }
 
 
@@ -147,8 +207,11 @@ async def test_every_command_in_every_state(
     alice = await small_world.connect()
     queues = {}
     for name in COMMANDS:
-        queues[name] = queue = await create(alice, subscribe=False)
+        mode = QueueMode.CONTACT if "contact" in state else QueueMode.MESSAGING
+        queues[name] = queue = await create(alice, mode=mode, subscribe=False)
         await STATES[state](alice, queue)
+        if "blocked" in state:
+            await block(small_world, queue.snd_id, SPAM)
     if not in_memory:
         small_world.router.queues.clear()
     bob = await small_world.connect()
@@ -169,6 +232,5 @@ def test_the_table_is_complete() -> None:
     assert set(EXPECTED) == set(STATES)
     assert all(set(row) == set(COMMANDS) for row in EXPECTED.values())
     named = {name.split()[0] for name in COMMANDS}
-    assert named | {"NEW", "PING", "SUBS", "NSUBS"} == {
-        command.__name__ for command in smp.SmpCommand.__args__
-    }
+    without_queue = {"NEW", "PING", "SUBS", "NSUBS", "PRXY", "PFWD", "RFWD"}
+    assert named | without_queue == {command.__name__ for command in smp.SmpCommand.__args__}

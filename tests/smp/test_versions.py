@@ -4,7 +4,7 @@ import pytest
 
 from heliograph.wire import smp
 from heliograph.wire.errors import ErrorCode
-from heliograph.wire.fields import QueueMode
+from heliograph.wire.smp.fields import QueueMode
 from tests.smp.support import (
     AUTH,
     OK,
@@ -127,7 +127,7 @@ async def test_service_commands(small_world: World, version: int) -> None:
 
 
 async def test_old_and_new_share_queues(small_world: World) -> None:
-    """Who is told what depends on the version of the one who is told."""
+    """Events depend on the version of the client that gets them."""
     peers = {version: await small_world.connect(version) for version in VERSIONS}
     queues: list[Queue] = []
     for version, peer in peers.items():

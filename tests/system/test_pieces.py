@@ -8,17 +8,21 @@ from pathlib import Path
 import pytest
 
 from heliograph.cli.main import main
-from heliograph.ntf.config import PREFIX as NTF_PREFIX
-from heliograph.ntf.config import NtfConfig
-from heliograph.runtime.config import load
+from heliograph.ntf.config import PREFIX as NTF_PREFIX, NtfConfig
+from heliograph.runtime.config.file import load
 from heliograph.runtime.errors import StartError
-from heliograph.smp.config import PREFIX as SMP_PREFIX
-from heliograph.smp.config import SmpConfig
-from heliograph.system import ports, state
-from heliograph.system.config import PREFIX, Page, Pipeline, Simulators, SystemConfig
+from heliograph.smp.config import PREFIX as SMP_PREFIX, SmpConfig
+from heliograph.system import ports, requirements, state
+from heliograph.system.config import (
+    PREFIX,
+    PageOptions,
+    PipelineOptions,
+    SimulatorOptions,
+    SystemConfig,
+)
 from heliograph.system.install import create
 from heliograph.system.layout import Layout
-from heliograph.system.logfile import LogFile, tail
+from heliograph.system.logfile import LogFile, merge, tail
 from heliograph.system.parts import parts
 from heliograph.system.state import PartState, PartStatus, SystemStatus
 
@@ -44,6 +48,11 @@ class TestPorts:
 
 
 class TestLogFile:
+    @pytest.mark.usefixtures("open_umask")
+    def test_is_private(self, tmp_path: Path) -> None:
+        LogFile(tmp_path / "x.log").close()
+        assert (tmp_path / "x.log").stat().st_mode & 0o777 == 0o600
+
     def test_is_bounded(self, tmp_path: Path) -> None:
         log = LogFile(tmp_path / "x.log", max_bytes=100)
         for number in range(50):
@@ -77,14 +86,14 @@ class TestStatus:
 
 class TestParts:
     def test_all(self, tmp_path: Path) -> None:
-        config = SystemConfig(simulators=Simulators(True, 1, 2, 3, 4))
+        config = SystemConfig(simulators=SimulatorOptions(True, 1, 2, 3, 4))
         found = {part.name: part for part in parts(Layout(tmp_path), config)}
         assert list(found) == ["apns", "webpush", "smp", "ntf", "page", "pipeline"]
         assert found["ntf"].needs == ("webpush",)
         assert [part.name for part in found.values() if part.is_slow] == ["pipeline"]
 
     def test_only_routers_and_page(self, tmp_path: Path) -> None:
-        config = SystemConfig(pipeline=Pipeline(enabled=False))
+        config = SystemConfig(pipeline=PipelineOptions(enabled=False))
         assert [part.name for part in parts(Layout(tmp_path), config)] == ["smp", "ntf", "page"]
 
 
@@ -94,7 +103,7 @@ class TestPage:
         [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("x", False)],
     )
     def test_loopback(self, host: str, expected: bool) -> None:
-        assert Page(host=host).is_loopback is expected
+        assert PageOptions(host=host).is_loopback is expected
 
 
 class TestInstall:
@@ -109,6 +118,8 @@ class TestInstall:
         assert ntf.network.allow_private
         places = {smp.listen.port, ntf.listen.port, smp.metrics.port, ntf.metrics.port}
         assert len(places | {config.page.port, 0}) == 6
+        for directory in (layout.journal, layout.tables, layout.page, layout.sim):
+            assert directory.stat().st_mode & 0o777 == 0o700
         for secret in (layout.config, layout.token, layout.smp / "ca.key", layout.ntf / "ca.key"):
             assert secret.stat().st_mode & 0o777 == 0o600
 
@@ -152,8 +163,8 @@ class TestDirectoriesThatCannotBeUsed:
         said = capsys.readouterr()
         assert said.out == ""
         assert said.err == (
-            f"heliograph {command}: {tmp_path}: Permission denied: run this as the system's user,"
-            " or root\n"
+            f"heliograph {command}: {tmp_path}: Permission denied: run this as the user who owns"
+            " it, or as root\n"
         )
 
     def test_something_in_the_way(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,3 +176,45 @@ class TestDirectoriesThatCannotBeUsed:
         for command in (["up"], ["up", "-d"], ["demo"]):
             assert main([*command, "--dir", str(tmp_path / "file")]) == 1
             assert "file: File exists" in capsys.readouterr().err
+
+
+class TestMergedLogs:
+    def test_lines_of_all_logs_by_time(self) -> None:
+        logs = {
+            "ntf": ["2026-01-02T03:04:05.100Z INFO a: x", "2026-01-02T03:04:07.000Z ERROR a: y"],
+            "smp": ['{"at": "2026-01-02T03:04:06.000Z", "level": "info"}'],
+        }
+        assert [name for name, _ in merge(logs)] == ["ntf", "smp", "ntf"]
+
+    def test_a_traceback_stays_with_its_line(self) -> None:
+        logs = {
+            "a": ["2026-01-02T03:04:05.000Z ERROR a: failed", "Traceback", "  File"],
+            "b": ["2026-01-02T03:04:06.000Z INFO b: z"],
+        }
+        assert [line.split()[0] for _, line in merge(logs)][1:3] == ["Traceback", "File"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "wanted"),
+    [("h2", "heliograph[sim]"), ("pyspark", "heliograph[pipeline]")],
+)
+def test_packages_are_checked_before_anything_is_created(
+    missing: str,
+    wanted: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(
+        requirements, "find_spec", lambda name: None if name == missing else object()
+    )
+    assert main(["up", "--dir", str(tmp_path / "home"), "--any-port"]) == 1
+    assert f"pip install '{wanted}'" in capsys.readouterr().err
+    assert not (tmp_path / "home").exists()
+
+
+def test_an_empty_host_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["up"], ["smp", "init"], ["ntf", "init"]):
+        assert main([*command, "--host", "", "--dir", str(tmp_path / "home")]) == 1
+        assert "--host: " in capsys.readouterr().err
+    assert not (tmp_path / "home").exists()

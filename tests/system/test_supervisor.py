@@ -12,16 +12,16 @@ import pytest
 from heliograph.runtime.errors import StartError
 from heliograph.system import supervisor as module
 from heliograph.system.layout import Layout
-from heliograph.system.parts import Part
+from heliograph.system.parts import SystemPart
 from heliograph.system.state import PartState, read
 from heliograph.system.supervisor import Supervisor
-from tests.transport.support import until
+from tests.waiting import until
 
 READY = "print('ready here', flush=True); import time; time.sleep(600)"
 
 
-def part(name: str, script: str, needs: tuple[str, ...] = (), is_slow: bool = False) -> Part:
-    return Part(name, (sys.executable, "-c", script), needs, is_slow)
+def part(name: str, script: str, needs: tuple[str, ...] = (), is_slow: bool = False) -> SystemPart:
+    return SystemPart(name, (sys.executable, "-c", script), needs, is_slow)
 
 
 Make = Callable[..., Supervisor]
@@ -32,7 +32,7 @@ async def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
     monkeypatch.setattr(module, "FIRST_DELAY", 0.05)
     made: list[Supervisor] = []
 
-    def supervise(*parts: Part) -> Supervisor:
+    def supervise(*parts: SystemPart) -> Supervisor:
         made.append(Supervisor(Layout(tmp_path), parts))
         return made[-1]
 
@@ -53,7 +53,7 @@ async def test_in_order_and_all_together(make: Make, tmp_path: Path) -> None:
         "a": PartState.RUNNING,
         "b": PartState.RUNNING,
     }
-    assert found.parts["a"].told == "here"
+    assert found.parts["a"].address == "here"
     pids = [item.pid for item in found.parts.values() if item.pid]
     await supervisor.stop()
     for pid in pids:
@@ -141,7 +141,7 @@ async def test_a_part_that_says_much(make: Make) -> None:
     """What is too long to be its word that it is ready is passed over."""
     supervisor = make(part("a", f"print('x' * (3 << 20), flush=True); {READY}"))
     await supervisor.start()
-    assert supervisor.status.parts["a"].told == "here"
+    assert supervisor.status.parts["a"].address == "here"
 
 
 async def test_errors_go_to_the_log(make: Make, tmp_path: Path) -> None:

@@ -7,19 +7,20 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from heliograph.agent.errors import BadNotification
-from heliograph.agent.notifications import connections_of, open_push
-from heliograph.agent.records import NotificationInfo, Notifier, RcvQueue, RcvStatus
+from heliograph.agent.notifications.opening import connections_of, open_push
+from heliograph.agent.records import NotificationInfo, NotifierCredentials, RcvQueue, RcvStatus
 from heliograph.crypto.keys import dh
 from heliograph.sim.pong import PongRouter
 from heliograph.transport.protocols import SMP
 from heliograph.transport.server import Answer, Listener, ServerConnection
 from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import Scheme, ServerAddress, SMPQueueNtf, decode_host
-from heliograph.wire.push import MessagePush, Push
+from heliograph.wire.ntf.push import MessagePush, Push
+from heliograph.wire.ntf.tokens import SubscriptionState
 from heliograph.wire.requests import Request
-from heliograph.wire.tokens import SubscriptionState
 from tests.ntf.support import NtfWorld, Phone
 from tests.smp.support import Peer, Queue, identity
 
@@ -89,9 +90,9 @@ class LyingRouter(PongRouter):
     """Takes every subscription to notifications, and tells what it likes."""
 
     def __init__(self) -> None:
-        self.seen: list[tuple[ServerConnection, Request]] = []
+        self.seen: list[tuple[ServerConnection, Request[Any]]] = []
 
-    def received(self, connection: ServerConnection, requests: list[Request]) -> None:
+    def received(self, connection: ServerConnection, requests: list[Request[Any]]) -> None:
         answers = []
         for request in requests:
             self.seen.append((connection, request))
@@ -101,7 +102,7 @@ class LyingRouter(PongRouter):
         connection.answer(answers)
 
     @property
-    def subscriptions(self) -> list[tuple[ServerConnection, Request]]:
+    def subscriptions(self) -> list[tuple[ServerConnection, Request[Any]]]:
         return [item for item in self.seen if isinstance(item[1].command, smp.NSUB)]
 
     def tell(self, notifier_id: bytes, nonce: bytes, meta: bytes) -> None:
@@ -166,7 +167,7 @@ def _record(address: ServerAddress, queue: Queue) -> RcvQueue:
         recipient_key=queue.recipient.private,
         dh_secret=dh(queue.ids.dh_key, queue.dh.private),
         e2e_key=b"",
-        notifier=Notifier(queue.notifier_id, queue.notifier.auth.private, secret),
+        notifier=NotifierCredentials(queue.notifier_id, queue.notifier.auth.private, secret),
     )
 
 

@@ -2,7 +2,7 @@
 
 from heliograph.transport.client import Client
 from heliograph.wire import smp
-from heliograph.wire.fields import MsgFlags
+from heliograph.wire.smp.fields import MsgFlags
 from tests.ntf.support import NtfWorld
 from tests.smp.support import AUTH, Queue, create
 from tests.threats.support import a_tap

@@ -12,8 +12,7 @@ from heliograph.crypto.keys import dh
 from heliograph.push.provider import Delivery
 from heliograph.wire import smp
 from heliograph.wire.addresses import SMPQueueNtf
-from heliograph.wire.fields import MsgFlags
-from heliograph.wire.push import (
+from heliograph.wire.ntf.push import (
     PUSH_SIZE,
     CheckMessagesPush,
     MessagePush,
@@ -21,7 +20,8 @@ from heliograph.wire.push import (
     decode_nmsg_meta,
     encode_pn_messages,
 )
-from heliograph.wire.tokens import PushProvider, SubscriptionState, TokenStatus
+from heliograph.wire.ntf.tokens import PushProvider, SubscriptionState, TokenStatus
+from heliograph.wire.smp.fields import MsgFlags
 from tests.ntf.support import NtfWorld, Phone, Recorder
 from tests.smp.support import AUTH, Queue, create_notified
 from tests.threats.support import (
@@ -68,12 +68,12 @@ async def test_learns_how_many_notifications_each_queue_has(small_world: NtfWorl
     """It writes the list that a push carries, so it knows what each push was about."""
     world = small_world
     phone, (busy, calm) = await subscribed(world, 2)
-    told: list[bytes] = []
+    reported: list[bytes] = []
     for queue in (busy, busy, calm, busy):
         await world.send(queue)
-        told.append((await phone.notified())[-1].queue.notifier_id)
-    assert told.count(busy.notifier_id) == 3
-    assert told.count(calm.notifier_id) == 1
+        reported.append((await phone.notified())[-1].queue.notifier_id)
+    assert reported.count(busy.notifier_id) == 3
+    assert reported.count(calm.notifier_id) == 1
 
 
 async def test_drops_notifications_undetectably(small_world: NtfWorld) -> None:
@@ -93,7 +93,7 @@ async def test_drops_notifications_undetectably(small_world: NtfWorld) -> None:
     subscription = await phone.subscribe(queue)
     await world.send(queue)
     await world.smp.arrived()
-    assert world.smp.router.counters.notifications_delivered == 1
+    assert world.smp.router.observer.counters.notifications_delivered == 1
     assert (await phone.schk(subscription)).state is SubscriptionState.ACTIVE
     assert await phone.tchk() is TokenStatus.ACTIVE
     assert world.apns.attempts(phone.device) == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 PAGE = Path(__file__).parents[2] / "docs" / "threat-model.md"
 
-# By party: how many things it can, and how many it cannot, in the protocol's document.
+# By party: how many things it can, and how many it cannot, in the protocols' documents.
 CLAIMS = {
     "U": (1, 1),
     "S": (1, 0),
@@ -17,6 +17,9 @@ CLAIMS = {
     "C": (0, 1),
     "V": (3, 3),
     "A": (0, 2),
+    "X": (2, 1),
+    "D": (0, 1),
+    "O": (0, 1),
 }
 
 

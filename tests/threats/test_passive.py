@@ -1,14 +1,16 @@
 """Someone who sees the traffic of one user, or of a set of senders and recipients."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 from heliograph.transport.client import Client
 from heliograph.wire import ntf
 from heliograph.wire.addresses import ServerAddress, SMPQueueNtf, decode_host
-from tests.ntf.support import NtfWorld, Phone, until
+from tests.ntf.support import NtfWorld, Phone
 from tests.smp.support import with_settings
 from tests.threats.support import Heard, a_tap, mentions, subscribed_by_way_of
+from tests.waiting import until
 
 
 async def phone_behind(world: NtfWorld, address: ServerAddress) -> Phone:
@@ -51,7 +53,7 @@ async def test_does_not_see_which_routers_are_subscribed(
 
 
 async def test_sees_when_a_message_makes_a_push(small_world: NtfWorld) -> None:
-    """Whoever watches both ends can match times: the protocols do not hide them."""
+    """An observer of both ends can match times: the protocols do not hide them."""
     world = small_world
     async with a_tap(world.smp.address) as (address, heard):
         await subscribed_by_way_of(world, address)
@@ -72,12 +74,13 @@ async def test_users_of_a_router_hide_among_each_other(small_world: NtfWorld) ->
     async with a_tap(world.smp.address) as (address, heard):
         users = [await subscribed_by_way_of(world, address) for _ in range(4)]
         volumes = []
-        for told in (users[:1], users):
+        for reported in (users[:1], users):
             before = heard.volume
             # Together, so that they are of one interval.
-            await world.sender.ask_many([queue.sending(b"hello") for _, queue in told])
-            for phone, queue in told:
+            await world.sender.ask_many([queue.sending(b"hello") for _, queue in reported])
+            for phone, queue in reported:
                 await phone.notified_of(queue)
+            await asyncio.sleep(1)  # the confirmation of the block follows it
             volumes.append(heard.since(before)[1])
         assert volumes[0] == volumes[1] > 16_384
         assert heard.connections == 1

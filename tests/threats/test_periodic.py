@@ -4,7 +4,7 @@ import time
 
 from heliograph.push.provider import Delivery
 from heliograph.wire import ntf
-from heliograph.wire.push import CheckMessagesPush
+from heliograph.wire.ntf.push import CheckMessagesPush
 from tests.ntf.support import OK, NtfWorld, Phone
 from tests.threats.support import mentions, stored
 
@@ -44,7 +44,7 @@ async def test_learns_nothing_of_queues_and_routers(small_world: NtfWorld) -> No
     await periodic(world)
     queue = await world.queue()
     await world.send(queue)
-    for table in ("subscriptions", "servers", "last_notifications", "debts"):
+    for table in ("subscriptions", "servers", "last_notifications", "pending_pushes"):
         assert await rows(world, table) == 0
     assert not world.router.subscribers
     secrets = (queue.notifier_id, queue.rcv_id, queue.snd_id, world.smp.address.fingerprint)

@@ -4,8 +4,8 @@ import os
 
 from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import ServerAddress, SMPQueueNtf
-from heliograph.wire.push import MessagePush
-from heliograph.wire.tokens import SubscriptionState
+from heliograph.wire.ntf.push import MessagePush
+from heliograph.wire.ntf.tokens import SubscriptionState
 from tests.ntf.support import NtfWorld, Phone
 from tests.smp.support import Queue, keys
 from tests.threats.support import LyingRouter, a_lying_router, as_agent, mentions, stored

@@ -21,23 +21,25 @@ from typing import Any, TypeVar
 import pytest
 
 from heliograph.crypto.authorization import verify_authorization
-from heliograph.crypto.certificates import SigningAlgorithm, create_authority, issue_leaf
+from heliograph.crypto.certificates import SigningAlgorithm
 from heliograph.crypto.chains import BlockCipher
 from heliograph.crypto.keys import dh, generate_key_pair, verify
 from heliograph.transport import loop, tls
 from heliograph.transport.client import Client, ClientConfig
 from heliograph.transport.handshake import ServerIdentity, ServiceCredentials, ServiceRequest
 from heliograph.transport.loop import Net
-from heliograph.transport.protocols import NTF, Protocol
+from heliograph.transport.protocols import NTF, AnyProtocol
 from heliograph.transport.server import Answer, Limits, Listener, ServerConnection
 from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import ServerAddress, decode_host
 from heliograph.wire.errors import ErrorCode, TransportError
 from heliograph.wire.handshakes import ServiceRole
 from heliograph.wire.keys import Algorithm
+from heliograph.wire.ntf.tokens import TokenStatus
 from heliograph.wire.requests import Request
 from heliograph.wire.table import OK, PING, PONG
 from heliograph.wire.versions import VersionRange
+from tests.keys import fixed_credentials
 
 NOW = time.time()
 TIMEOUT = 20.0
@@ -55,8 +57,10 @@ def run_on(net: Net, caplog: pytest.LogCaptureFixture) -> Iterator[Run]:
     It must leave no socket open, and say nothing in the log that the test has not cleared.
     """
     before = open_sockets()
+    gc.freeze()  # what was there before need not be searched: that took a tenth of a second
     yield lambda main: loop.run(asyncio.wait_for(main, TIMEOUT), net=net)
     gc.collect()  # and with it any ResourceWarning
+    gc.unfreeze()
     assert open_sockets() <= before
     assert [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"] == []
 
@@ -69,20 +73,13 @@ def open_sockets() -> set[str]:
     return {name for name in names if name.startswith("socket:")}
 
 
-async def until(condition: Callable[[], object]) -> None:
-    """Wait until something is so; the time that a test has is the limit."""
-    while not condition():  # noqa: ASYNC110
-        await asyncio.sleep(0.005)
-
-
 @functools.cache
 def make_identity(
     leaf: SigningAlgorithm = SigningAlgorithm.ED25519,
     authority: SigningAlgorithm = SigningAlgorithm.ED25519,
     name: str = "SMP server CA",
 ) -> ServerIdentity:
-    credentials = issue_leaf(create_authority(name, NOW, authority), "127.0.0.1", NOW, leaf)
-    return ServerIdentity.of(credentials, NOW)
+    return ServerIdentity.of(fixed_credentials(name, leaf, authority), NOW)
 
 
 IDENTITY = make_identity()
@@ -98,7 +95,7 @@ class SampleRouter:
         self.service: bytes | TransportError = SERVICE_ID
         self.lets_go = True
         self.connections: list[ServerConnection] = []
-        self.requests: list[Request] = []
+        self.requests: list[Request[Any]] = []
         self.services: list[ServiceRequest] = []
         self.lost: list[ServerConnection] = []
         self.writables: list[ServerConnection] = []
@@ -106,7 +103,7 @@ class SampleRouter:
     def connected(self, connection: ServerConnection) -> None:
         self.connections.append(connection)
 
-    def received(self, connection: ServerConnection, requests: list[Request]) -> None:
+    def received(self, connection: ServerConnection, requests: list[Request[Any]]) -> None:
         self.requests += requests
         connection.answer([self.answer_to(connection, request) for request in requests])
 
@@ -123,7 +120,7 @@ class SampleRouter:
     def may_disconnect(self, connection: ServerConnection) -> bool:
         return self.lets_go
 
-    def answer_to(self, connection: ServerConnection, request: Request) -> Answer:
+    def answer_to(self, connection: ServerConnection, request: Request[Any]) -> Answer:
         message: Any
         key: bytes | None
         match request.command:
@@ -135,6 +132,10 @@ class SampleRouter:
                 message = smp.IDS(ENTITY_ID, ENTITY_ID, request.command.rcv_dh_key)
             case smp.NSUB():
                 key, message = self.keys.get(request.entity_id), smp.SOK()
+            case smp.NSUBS():
+                key, message = self.keys.get(request.entity_id), smp.SOKS(0)
+            case ntf.TCHK():
+                key, message = self.keys.get(request.entity_id), ntf.TKN(TokenStatus.ACTIVE)
             case _:
                 key, message = self.keys.get(request.entity_id), OK()
         if not self.is_authorized(connection, request, key):
@@ -142,7 +143,7 @@ class SampleRouter:
         return Answer(request.corr_id, request.entity_id, message)
 
     def is_authorized(
-        self, connection: ServerConnection, request: Request, key: bytes | None
+        self, connection: ServerConnection, request: Request[Any], key: bytes | None
     ) -> bool:
         established = connection.established
         assert established is not None
@@ -157,13 +158,13 @@ class SampleRouter:
 
 
 class SlowRouter(SampleRouter):
-    """Keeps requests until it is told to answer."""
+    """Keeps requests until `answer` is called."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.waiting: list[tuple[ServerConnection, Request]] = []
+        self.waiting: list[tuple[ServerConnection, Request[Any]]] = []
 
-    def received(self, connection: ServerConnection, requests: list[Request]) -> None:
+    def received(self, connection: ServerConnection, requests: list[Request[Any]]) -> None:
         self.requests += requests
         self.waiting += [(connection, request) for request in requests]
 
@@ -209,7 +210,7 @@ class Serving:
 
 @contextlib.asynccontextmanager
 async def serving(
-    protocol: Protocol,
+    protocol: AnyProtocol,
     router: Any = None,
     *,
     identity: ServerIdentity = IDENTITY,
@@ -258,7 +259,7 @@ class RawPeer:
     """
 
     sock: ssl.SSLSocket
-    protocol: Protocol
+    protocol: AnyProtocol
     version: int = 0
     cipher: BlockCipher | None = None
     unread: bytearray = field(default_factory=bytearray)
@@ -267,7 +268,7 @@ class RawPeer:
     @classmethod
     async def connect(
         cls,
-        protocol: Protocol,
+        protocol: AnyProtocol,
         port: int,
         *,
         alpn: bool = True,
@@ -422,7 +423,7 @@ class RawServerPeer:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    protocol: Protocol
+    protocol: AnyProtocol
     session_id: bytes
 
     def send_content(self, content: bytes) -> None:
@@ -442,7 +443,7 @@ Behaviour = Callable[[RawServerPeer], Awaitable[None]]
 
 @contextlib.asynccontextmanager
 async def raw_server(
-    protocol: Protocol, behave: Behaviour, identity: ServerIdentity = IDENTITY
+    protocol: AnyProtocol, behave: Behaviour, identity: ServerIdentity = IDENTITY
 ) -> AsyncIterator[ServerAddress]:
     """A TLS server that does as it likes with each client, one `behave` for each."""
     tasks = []

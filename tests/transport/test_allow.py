@@ -5,6 +5,7 @@ from ipaddress import IPv4Address, IPv6Address
 
 import pytest
 
+from heliograph.net.public import is_public
 from heliograph.transport import loop
 from heliograph.transport.client import Client, ClientConfig
 from heliograph.transport.errors import AddressRefused, ConnectFailed
@@ -70,3 +71,25 @@ async def test_addresses_that_a_proxy_would_connect_to() -> None:
         with pytest.raises(ConnectFailed, match="in time"):
             await Client.connect(address("example.com"), config)  # the proxy itself is ours
         server.accept()[0].close()
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.1", "0x7f000001", "metadata.google.internal"])
+async def test_a_proxy_is_given_no_private_name(host: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.settimeout(0.1)
+        socks = SocksProxy("127.0.0.1", proxy.getsockname()[1], SocksMode.ALWAYS)
+        with pytest.raises(AddressRefused):
+            await Client.connect(address(host), ClientConfig(allow=is_public, socks=socks))
+        with pytest.raises(TimeoutError):
+            proxy.accept()
+
+
+@pytest.mark.parametrize("host", ["smp.example.com", "8.8.8.8", "abcdefgh.onion"])
+async def test_a_proxy_is_given_public_hosts(host: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        socks = SocksProxy("127.0.0.1", proxy.getsockname()[1], SocksMode.ALWAYS)
+        config = ClientConfig(allow=is_public, socks=socks, connect_timeout=0.2)
+        with pytest.raises(ConnectFailed, match="in time"):
+            await Client.connect(address(host), config)
+        proxy.settimeout(1)
+        proxy.accept()[0].close()

@@ -7,8 +7,7 @@ from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from heliograph.crypto.chains import BlockCipher
 from heliograph.crypto.keys import generate_key_pair
@@ -19,16 +18,15 @@ from heliograph.transport.connection import WRITE_HIGH_WATER, BlockConnection
 from heliograph.transport.errors import Disconnected, HandshakeFailed
 from heliograph.transport.handshake import Established, Handshake, ServiceRequest, TlsFacts
 from heliograph.transport.loop import Net
-from heliograph.transport.protocols import NTF, SMP, Protocol
+from heliograph.transport.protocols import NTF, SMP, AnyProtocol
 from heliograph.transport.server import Answer, Limits, ServerConnection
-from heliograph.wire import handshakes as wire
-from heliograph.wire import smp
+from heliograph.wire import handshakes as wire, smp
 from heliograph.wire.errors import TransportError
-from heliograph.wire.fields import MsgFlags
 from heliograph.wire.handshakes import CertChainPubKey
 from heliograph.wire.keys import Algorithm
 from heliograph.wire.primitives import pad
 from heliograph.wire.requests import Request
+from heliograph.wire.smp.fields import MsgFlags
 from heliograph.wire.table import OK, PING
 from heliograph.wire.transmissions import Session
 from tests.transport.support import (
@@ -45,8 +43,8 @@ from tests.transport.support import (
     run_on,
     serving,
     short,
-    until,
 )
+from tests.waiting import until
 
 PONG_1 = (b"1" * 24, b"", b"PONG")
 SOCKET_HIGH_WATER = 64 * 1024  # asyncio's own
@@ -95,7 +93,7 @@ async def connection_of(server: Serving) -> ServerConnection:
     [(NTF, False, size) for size in (1, 100, 511, 512, 513, 5000)]
     + [(SMP, encrypt, size) for encrypt in (0, 1) for size in (100, 16383, 16384, 16385, 50_000)],
 )
-def test_blocks_in_pieces(run: Run, protocol: Protocol, encrypt: bool, size: int) -> None:
+def test_blocks_in_pieces(run: Run, protocol: AnyProtocol, encrypt: bool, size: int) -> None:
     async def main() -> None:
         async with serving(protocol) as server, await server.raw() as peer:
             await peer.shake_hands(protocol.versions.max, encrypt=encrypt)
@@ -108,7 +106,7 @@ def test_blocks_in_pieces(run: Run, protocol: Protocol, encrypt: bool, size: int
 
 
 @both
-def test_hello_and_commands_in_one_piece(run: Run, protocol: Protocol) -> None:
+def test_hello_and_commands_in_one_piece(run: Run, protocol: AnyProtocol) -> None:
     hello = protocol.versions.max.to_bytes(2) + short(IDENTITY.fingerprint) + b"F0"
 
     async def main() -> None:
@@ -171,7 +169,7 @@ class Recorder(BlockConnection):
     def _content_received(self, content: bytes) -> None:
         self.contents.append(content)
         if self.hold_after and len(self.contents) % self.hold_after == 0:
-            self.hold()
+            self.pause_reading()
 
     def _bad_block(self) -> None:
         self.bad_blocks += 1
@@ -192,14 +190,14 @@ def test_any_pieces_and_any_holds(data: st.DataObject) -> None:
         for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
             connection.data_received(stream[start:stop])
             if data.draw(st.booleans()):
-                connection.unhold()
+                connection.resume_reading()
                 await asyncio.sleep(0)
         while len(connection.contents) < len(contents):
-            assert connection._held
+            assert connection._paused
             assert not connection.memory.reading
-            connection.unhold()
+            connection.resume_reading()
             await asyncio.sleep(0)
-        connection.unhold()
+        connection.resume_reading()
         await asyncio.sleep(0)
         assert connection.contents == contents
         assert connection._buffer == b""
@@ -212,8 +210,8 @@ def test_held_again_before_it_was_resumed() -> None:
     async def main() -> None:
         connection = Recorder(hold_after=1)
         connection.data_received(pad(b"1", 512) * 3)
-        connection.unhold()
-        connection.hold()
+        connection.resume_reading()
+        connection.pause_reading()
         await asyncio.sleep(0)
         assert connection.contents == [b"1"]
         assert not connection.memory.reading
@@ -244,7 +242,7 @@ def test_nothing_is_taken_or_sent_once_closing() -> None:
         assert connection.memory.written == b""
         connection.connection_lost(None)
         connection.send([b"late"])
-        connection.unhold()
+        connection.resume_reading()
         connection.abort(OSError())
         assert connection.losses == [None]
 
@@ -359,7 +357,7 @@ def test_what_a_subclass_must_say() -> None:
         assert connection.is_closing
         connection.close()
         connection.abort()
-        connection.hold()
+        connection.pause_reading()
         with pytest.raises(NotImplementedError):
             connection._begin(TlsFacts(b"", ()), None)
         connection.established = Established(Session.ntf(b"", 3), NTF.versions)
@@ -416,7 +414,7 @@ def test_raw_peer_with_encryption(run: Run) -> None:
 
 
 @both
-def test_peer_that_stops_reading(run: Run, protocol: Protocol) -> None:
+def test_peer_that_stops_reading(run: Run, protocol: AnyProtocol) -> None:
     limits = Limits(write_timeout=0.3, check_interval=0.05)
     count = 1 if protocol is SMP else 15
 
@@ -479,7 +477,7 @@ def test_peer_that_reads_slowly_is_served(run: Run) -> None:
 
 
 @both
-def test_peer_that_asks_faster_than_it_is_answered(run: Run, protocol: Protocol) -> None:
+def test_peer_that_asks_faster_than_it_is_answered(run: Run, protocol: AnyProtocol) -> None:
     count, each = 300, 5
     limit = 20
 
@@ -507,7 +505,7 @@ def test_peer_that_asks_faster_than_it_is_answered(run: Run, protocol: Protocol)
                 answered += len(asked)
             await sending
             assert connection._unanswered == 0
-            assert not connection._held
+            assert not connection._paused
 
     run(main())
 
@@ -608,7 +606,7 @@ class PonderingRouter(SampleRouter):
     def connected(self, connection: ServerConnection) -> None:
         assert connection in self.connections
 
-    def received(self, connection: ServerConnection, requests: list[Request]) -> None:
+    def received(self, connection: ServerConnection, requests: list[Request[Any]]) -> None:
         assert connection.established is not None
         super().received(connection, requests)
 

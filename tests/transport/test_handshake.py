@@ -7,10 +7,9 @@ from itertools import product
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from heliograph.crypto.certificates import Credentials, SigningAlgorithm, create_authority
+from heliograph.crypto.certificates import SigningAlgorithm, TlsCredentials, create_authority
 from heliograph.crypto.keys import KeyPair, generate_key_pair, public_key
 from heliograph.crypto.session_keys import sign_session_key
 from heliograph.transport.errors import HandshakeFailed
@@ -28,13 +27,14 @@ from heliograph.transport.handshake import (
     serve_ntf,
     serve_smp,
 )
-from heliograph.transport.protocols import NTF, SMP, Protocol
+from heliograph.transport.protocols import NTF, SMP, AnyProtocol
 from heliograph.wire import handshakes as wire
 from heliograph.wire.errors import TransportError
 from heliograph.wire.handshakes import CertChainPubKey, ServiceRole
 from heliograph.wire.keys import SPKI_PREFIX, Algorithm
 from heliograph.wire.transmissions import Session
 from heliograph.wire.versions import VersionRange
+from tests.keys import START, fixed_key_pair
 from tests.transport.support import (
     IDENTITY,
     NOW,
@@ -45,8 +45,8 @@ from tests.transport.support import (
 )
 
 SESSION_ID = b"i" * 32
-ROUTER_KEYS = generate_key_pair(Algorithm.X25519)
-CLIENT_KEYS = generate_key_pair(Algorithm.X25519)
+ROUTER_KEYS = fixed_key_pair(Algorithm.X25519, "router")
+CLIENT_KEYS = fixed_key_pair(Algorithm.X25519, "client")
 ALGORITHMS = list(product(SigningAlgorithm, SigningAlgorithm))
 NTF_VERSIONS = range(1, 4)
 SMP_VERSIONS = range(6, 20)
@@ -153,7 +153,7 @@ def join_smp(
     )
 
 
-def join_protocol(protocol: Protocol, **options: Any) -> Outcome:
+def join_protocol(protocol: AnyProtocol, **options: Any) -> Outcome:
     return join_ntf(**options) if protocol is NTF else join_smp(**options)
 
 
@@ -219,7 +219,7 @@ def test_smp_without_a_client_key(version: int) -> None:
 
 
 @both
-def test_no_alpn(protocol: Protocol) -> None:
+def test_no_alpn(protocol: AnyProtocol) -> None:
     legacy = protocol.offered(None)
     client, server = join_protocol(protocol, server=legacy).sessions
     assert client.session == server.session == protocol.session(SESSION_ID, legacy.max)
@@ -243,7 +243,7 @@ def test_encrypts_blocks() -> None:
 
 
 @both
-def test_trailing_bytes_are_ignored(protocol: Protocol) -> None:
+def test_trailing_bytes_are_ignored(protocol: AnyProtocol) -> None:
     tamper = dict.fromkeys(["server", "client"], lambda content: bytes(content) + b"later\0")
     for version in range(protocol.versions.min, protocol.versions.max + 1):
         outcome = join_protocol(
@@ -257,7 +257,7 @@ def test_trailing_bytes_are_ignored(protocol: Protocol) -> None:
 
 
 @both
-def test_client_refuses_another_identity(protocol: Protocol) -> None:
+def test_client_refuses_another_identity(protocol: AnyProtocol) -> None:
     outcome = join_protocol(protocol, wanted=OTHER_IDENTITY.fingerprint)
     assert outcome.errors == (TransportError.HANDSHAKE_IDENTITY, None)
     assert list(outcome.blocks) == ["server"]
@@ -265,7 +265,7 @@ def test_client_refuses_another_identity(protocol: Protocol) -> None:
 
 @both
 @pytest.mark.parametrize("chain", [(), (b"garbage",), IDENTITY.credentials.chain * 3])
-def test_client_refuses_a_bad_chain(protocol: Protocol, chain: tuple[bytes, ...]) -> None:
+def test_client_refuses_a_bad_chain(protocol: AnyProtocol, chain: tuple[bytes, ...]) -> None:
     facts = TlsFacts(SESSION_ID, chain)
     connect = connect_ntf if protocol is NTF else connect_smp
     with pytest.raises(HandshakeFailed, match="IDENTITY"):
@@ -273,25 +273,25 @@ def test_client_refuses_a_bad_chain(protocol: Protocol, chain: tuple[bytes, ...]
 
 
 @both
-def test_client_refuses_a_certificate_of_another_time(protocol: Protocol) -> None:
+def test_client_refuses_a_certificate_of_another_time(protocol: AnyProtocol) -> None:
     facts = TlsFacts(SESSION_ID, IDENTITY.credentials.chain)
     connect = connect_ntf if protocol is NTF else connect_smp
     with pytest.raises(HandshakeFailed, match="IDENTITY"):
-        connect(facts, IDENTITY.fingerprint, protocol.versions, NOW - 86_400).send(None)
+        connect(facts, IDENTITY.fingerprint, protocol.versions, START - 86_400).send(None)
 
 
 @both
-def test_client_refuses_a_leaf_that_the_identity_did_not_sign(protocol: Protocol) -> None:
+def test_client_refuses_a_leaf_that_the_identity_did_not_sign(protocol: AnyProtocol) -> None:
     chain = (OTHER_IDENTITY.credentials.chain[0], IDENTITY.credentials.chain[1])
     forger = ServerIdentity(
-        Credentials(chain, OTHER_IDENTITY.credentials.private_key), IDENTITY.fingerprint
+        TlsCredentials(chain, OTHER_IDENTITY.credentials.private_key), IDENTITY.fingerprint
     )
     outcome = join_protocol(protocol, identity=forger)
     assert outcome.errors == (TransportError.HANDSHAKE_IDENTITY, None)
 
 
 @both
-def test_server_refuses_a_client_of_another_router(protocol: Protocol) -> None:
+def test_server_refuses_a_client_of_another_router(protocol: AnyProtocol) -> None:
     def want_another(content: bytes) -> bytes:
         return content.replace(IDENTITY.fingerprint, OTHER_IDENTITY.fingerprint)
 
@@ -301,7 +301,7 @@ def test_server_refuses_a_client_of_another_router(protocol: Protocol) -> None:
 
 @both
 @pytest.mark.parametrize("version", [0, 4, 5, 20, 65535])
-def test_server_refuses_a_version_it_does_not_have(protocol: Protocol, version: int) -> None:
+def test_server_refuses_a_version_it_does_not_have(protocol: AnyProtocol, version: int) -> None:
     def other_version(content: bytes) -> bytes:
         return version.to_bytes(2) + content[2:]
 
@@ -312,21 +312,21 @@ def test_server_refuses_a_version_it_does_not_have(protocol: Protocol, version: 
 
 @both
 @pytest.mark.parametrize("theirs", [VersionRange(20, 30), VersionRange(0, 0)])
-def test_no_common_version(protocol: Protocol, theirs: VersionRange) -> None:
+def test_no_common_version(protocol: AnyProtocol, theirs: VersionRange) -> None:
     outcome = join_protocol(protocol, server=theirs)
     assert outcome.errors == (TransportError.VERSION, None)
     assert f"{theirs.min} to {theirs.max}" in str(outcome.client)
 
 
 @both
-def test_router_may_have_dropped_old_versions(protocol: Protocol) -> None:
+def test_router_may_have_dropped_old_versions(protocol: AnyProtocol) -> None:
     newest = protocol.versions.max
     client, server = join_protocol(protocol, server=VersionRange(newest, newest + 5)).sessions
     assert client.session.version == server.session.version == newest
 
 
 @both
-def test_another_tls_session(protocol: Protocol) -> None:
+def test_another_tls_session(protocol: AnyProtocol) -> None:
     def of_another(content: bytes) -> bytes:
         return content.replace(SESSION_ID, b"j" * 32)
 
@@ -353,7 +353,7 @@ OWN_KEY = signed_key(ROUTER_KEYS.public)
     ],
     ids=["forged", "Ed25519", "bad signature", "garbage", "empty"],
 )
-def test_client_refuses_a_session_key(protocol: Protocol, key: bytes) -> None:
+def test_client_refuses_a_session_key(protocol: AnyProtocol, key: bytes) -> None:
     def replace_key(content: bytes) -> bytes:
         if protocol is NTF:
             ntf_hello = wire.decode_ntf_server(content)
@@ -465,7 +465,7 @@ def service_key(key: bytes, private: bytes = SERVICE.credentials.private_key) ->
     return sign_session_key(private, key)
 
 
-SERVICE_KEY = generate_key_pair(Algorithm.ED25519).public
+SERVICE_KEY = fixed_key_pair(Algorithm.ED25519, "service").public
 
 
 @pytest.mark.parametrize(
@@ -492,7 +492,7 @@ def test_service_key_must_be_signed(key: bytes) -> None:
 
 def test_service_chain_must_be_genuine() -> None:
     chain = (SERVICE.credentials.chain[0], IDENTITY.credentials.chain[1])
-    forged = replace(SERVICE, credentials=Credentials(chain, SERVICE.credentials.private_key))
+    forged = replace(SERVICE, credentials=TlsCredentials(chain, SERVICE.credentials.private_key))
     outcome = join_smp(service=forged)
     assert outcome.errors == (TransportError.HANDSHAKE_BAD_AUTH,) * 2
 
@@ -526,7 +526,7 @@ def feed(handshake: Handshake, content: bytes | None) -> None:
         handshake.close()
 
 
-def ends(protocol: Protocol) -> tuple[Handshake, Handshake]:
+def ends(protocol: AnyProtocol) -> tuple[Handshake, Handshake]:
     facts = TlsFacts(SESSION_ID, IDENTITY.credentials.chain)
     wanted, versions = IDENTITY.fingerprint, protocol.versions
     if protocol is NTF:
@@ -541,7 +541,7 @@ def ends(protocol: Protocol) -> tuple[Handshake, Handshake]:
 
 @both
 @given(content=st.binary(max_size=600))
-def test_garbage(protocol: Protocol, content: bytes) -> None:
+def test_garbage(protocol: AnyProtocol, content: bytes) -> None:
     for end in ends(protocol):
         feed(end, content)
 
@@ -551,7 +551,7 @@ GENUINE = {NTF: join_ntf().blocks, SMP: join_smp(service=SERVICE).blocks}
 
 @both
 @given(data=st.data())
-def test_mutated_hello(protocol: Protocol, data: st.DataObject) -> None:
+def test_mutated_hello(protocol: AnyProtocol, data: st.DataObject) -> None:
     for end, name in zip(ends(protocol), ("server", "client"), strict=True):
         block = bytearray(GENUINE[protocol][name])
         for _ in range(data.draw(st.integers(1, 3))):
@@ -560,7 +560,7 @@ def test_mutated_hello(protocol: Protocol, data: st.DataObject) -> None:
 
 
 @both
-def test_a_block_is_needed(protocol: Protocol) -> None:
+def test_a_block_is_needed(protocol: AnyProtocol) -> None:
     for end in ends(protocol):
         event = end.send(None)
         if isinstance(event, bytes):

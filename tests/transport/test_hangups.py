@@ -14,13 +14,14 @@ import pytest
 from heliograph.transport import hangups, tls
 from heliograph.transport.client import Client
 from heliograph.transport.loop import Net
-from heliograph.transport.protocols import NTF, SMP, Protocol
+from heliograph.transport.protocols import NTF, SMP, AnyProtocol
 from heliograph.wire.addresses import ServerAddress, decode_host
 from heliograph.wire.handshakes import NtfServerHandshake, encode_ntf_server
 from heliograph.wire.primitives import pad
 from heliograph.wire.table import PING, PONG
 from heliograph.wire.versions import NTF_LEGACY_VERSIONS
-from tests.transport.support import IDENTITY, TIMEOUT, Run, run_on, serving, until
+from tests.transport.support import IDENTITY, TIMEOUT, Run, run_on, serving
+from tests.waiting import until
 
 RECORD = b"\x17\x03\x03"  # the beginning of a TLS record
 
@@ -54,7 +55,7 @@ def test_reset_in_the_middle_of_tls(run: Run) -> None:
 
 @pytest.mark.parametrize("protocol", [NTF, SMP], ids=["ntf", "smp"])
 @pytest.mark.parametrize("established", [False, True])
-def test_reset_of_a_client(run: Run, protocol: Protocol, established: bool) -> None:
+def test_reset_of_a_client(run: Run, protocol: AnyProtocol, established: bool) -> None:
     async def main() -> None:
         async with serving(protocol) as server:
             peer = await server.raw()
@@ -118,17 +119,17 @@ def test_nothing_is_left(run: Run) -> None:
 
 async def test_forgotten_before_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hangups, "GRACE", 0.01)
-    told: list[str] = []
+    reported: list[str] = []
     here, there = socket.socketpair()
     with here, there:
-        hangups.watch(here.fileno(), lambda: told.append("here"))
-        hangups.watch(there.fileno(), lambda: told.append("there"))
+        hangups.watch(here.fileno(), lambda: reported.append("here"))
+        hangups.watch(there.fileno(), lambda: reported.append("there"))
         here.shutdown(socket.SHUT_RDWR)
         hangups.forget(here.fileno())
-        await until(lambda: told)
+        await until(lambda: reported)
         hangups.forget(there.fileno())
         hangups.forget(there.fileno())
-    assert told == ["there"]
+    assert reported == ["there"]
     assert asyncio.get_running_loop() not in hangups._hangups
 
 

@@ -14,7 +14,8 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from ipaddress import ip_address
 from typing import Any, cast
 
 import pytest
@@ -25,9 +26,10 @@ from heliograph.crypto.certificates import (
     issue_leaf,
     private_key_to_pem,
 )
+from heliograph.net.public import Address
 from heliograph.transport import loop, tls
 from heliograph.transport.loop import Net
-from tests.transport.support import until
+from tests.waiting import until
 
 NOW = time.time()
 SERVER = issue_leaf(create_authority("SMP server CA", NOW), "127.0.0.1", NOW)
@@ -263,21 +265,17 @@ def test_connection_refused(run: Run) -> None:
     run(main())
 
 
-def resolving_to(*addresses: tuple[str, int]) -> Callable[..., Any]:
-    async def getaddrinfo(*_: Any, **__: Any) -> list[Any]:
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in addresses]
+def resolving_to(*addresses: str) -> Callable[[str], Awaitable[list[Address]]]:
+    async def resolve(_: str) -> list[Address]:
+        return [ip_address(address) for address in addresses]
 
-    return getaddrinfo
+    return resolve
 
 
 def test_next_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    with silent_server() as sock:
-        dead = sock.getsockname()
-
     async def main() -> None:
         async with echoing() as (_, port):
-            resolver = resolving_to(dead, ("127.0.0.1", port))
-            monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolver)
+            monkeypatch.setattr(loop, "resolve", resolving_to("127.0.0.2", "127.0.0.1"))
             await check(port, None, "example.org")
 
     loop.run(main(), net=Net.ASYNCIO)
@@ -285,7 +283,7 @@ def test_next_address_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_host_without_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving_to())
+        monkeypatch.setattr(loop, "resolve", resolving_to())
         with pytest.raises(OSError, match="no address"):
             await loop.connect_tcp("example.org", 1)
 
@@ -504,6 +502,21 @@ def test_server_survives_aborted_handshakes(
     with caplog.at_level(logging.INFO, logger="heliograph"):
         run(main())
     assert [record for record in caplog.records if record.name.startswith("heliograph")] == []
+
+
+@pytest.mark.parametrize("net", [Net.AIOFASTNET, Net.ASYNCIO])  # uvloop itself leaks it
+def test_a_socket_that_was_reset_before_tls_is_closed(net: Net) -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            sock = await loop.connect_tcp("127.0.0.1", listening.getsockname()[1])
+            peer, _ = listening.accept()
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            peer.close()
+            with pytest.raises(OSError):  # noqa: PT011  each stack has its own
+                await loop.create_connection(Echo, sock, ssl=CLIENT_CONTEXT)
+            await until(lambda: sock.fileno() == -1)
+
+    loop.run(asyncio.wait_for(main(), TIMEOUT), net=net)
 
 
 def test_no_server_name_is_sent(run: Run, tmp_path_factory: pytest.TempPathFactory) -> None:

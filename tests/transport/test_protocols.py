@@ -2,7 +2,7 @@
 
 import pytest
 
-from heliograph.transport.protocols import NTF, SMP, Protocol
+from heliograph.transport.protocols import NTF, SMP, AnyProtocol
 from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import Scheme
 from heliograph.wire.table import PING, PONG
@@ -15,7 +15,7 @@ from heliograph.wire.versions import VersionRange
     [(NTF, VersionRange(1, 3), VersionRange(1, 1)), (SMP, VersionRange(6, 19), VersionRange(6, 6))],
 )
 def test_no_alpn_means_legacy_versions(
-    protocol: Protocol, versions: VersionRange, legacy: VersionRange
+    protocol: AnyProtocol, versions: VersionRange, legacy: VersionRange
 ) -> None:
     assert protocol.offered(protocol.alpn) == versions
     assert protocol.offered(None) == legacy
@@ -31,7 +31,7 @@ def test_facts() -> None:
 
 
 @pytest.mark.parametrize("protocol", [NTF, SMP], ids=["ntf", "smp"])
-def test_tables_are_the_right_way_round(protocol: Protocol) -> None:
+def test_tables_are_the_right_way_round(protocol: AnyProtocol) -> None:
     assert protocol.commands.decode(b"PING", 1) == PING()
     assert protocol.responses.decode(b"PONG", 1) == PONG()
     error = (ntf if protocol is NTF else smp).ERR

@@ -18,9 +18,8 @@ import pytest
 
 from heliograph.crypto.certificates import SigningAlgorithm
 from heliograph.crypto.keys import generate_key_pair
-from heliograph.transport import loop
-from heliograph.transport import server as module
-from heliograph.transport.client import Client, ClientConfig
+from heliograph.transport import loop, server as module
+from heliograph.transport.client import Client, ClientConfig, ClientRequest
 from heliograph.transport.errors import (
     ClientError,
     ConnectFailed,
@@ -30,14 +29,14 @@ from heliograph.transport.errors import (
 )
 from heliograph.transport.handshake import ServiceRequest
 from heliograph.transport.loop import Net
-from heliograph.transport.protocols import NTF, SMP, Protocol
+from heliograph.transport.protocols import NTF, SMP, AnyProtocol
 from heliograph.transport.server import Answer, Limits, Listener, ServerConnection
 from heliograph.wire import ntf, smp
 from heliograph.wire.errors import STORE, WireError
 from heliograph.wire.keys import Algorithm
+from heliograph.wire.ntf.tokens import APNSDeviceToken, PushProvider
 from heliograph.wire.requests import Request
 from heliograph.wire.table import OK, PING, PONG
-from heliograph.wire.tokens import APNSDeviceToken, PushProvider
 from heliograph.wire.versions import VersionRange
 from tests.transport.support import (
     ENTITY_ID,
@@ -55,8 +54,8 @@ from tests.transport.support import (
     run_on,
     serving,
     short,
-    until,
 )
+from tests.waiting import until
 
 CONNECTIONS = 2000
 BLOCK = (b"", b"", b"ERR BLOCK")
@@ -72,7 +71,7 @@ def run(request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> Ite
     yield from run_on(request.param, caplog)
 
 
-def newest(protocol: Protocol) -> int:
+def newest(protocol: AnyProtocol) -> int:
     return protocol.versions.max
 
 
@@ -80,7 +79,7 @@ def newest(protocol: Protocol) -> int:
 
 
 @pytest.mark.parametrize(("protocol", "version"), VERSIONS)
-def test_each_version_and_key(run: Run, protocol: Protocol, version: int) -> None:
+def test_each_version_and_key(run: Run, protocol: AnyProtocol, version: int) -> None:
     keys = {b"%d" % i * 24: generate_key_pair(algorithm) for i, algorithm in enumerate(Algorithm)}
     other = generate_key_pair(Algorithm.ED25519)
     command = ntf.TDEL() if protocol is NTF else smp.DEL()
@@ -116,7 +115,7 @@ def test_each_version_and_key(run: Run, protocol: Protocol, version: int) -> Non
 @pytest.mark.parametrize("leaf", SigningAlgorithm)
 @pytest.mark.parametrize("authority", SigningAlgorithm)
 def test_each_certificate(
-    run: Run, protocol: Protocol, leaf: SigningAlgorithm, authority: SigningAlgorithm
+    run: Run, protocol: AnyProtocol, leaf: SigningAlgorithm, authority: SigningAlgorithm
 ) -> None:
     async def main() -> None:
         identity = make_identity(leaf, authority)
@@ -137,14 +136,14 @@ def test_commands_that_carry_their_key(run: Run) -> None:
             )
             assert answer == ntf.IDTKN(ENTITY_ID, dh.public)
         async with serving(SMP) as server, server.client() as client:
-            answer = await client.request(smp.NEW(pair.public, dh.public), b"", pair.private)
-            assert answer == smp.IDS(ENTITY_ID, ENTITY_ID, dh.public)
+            ids = await client.request(smp.NEW(pair.public, dh.public), b"", pair.private)
+            assert ids == smp.IDS(ENTITY_ID, ENTITY_ID, dh.public)
 
     run(main())
 
 
 @both
-def test_no_alpn_gets_the_legacy_version(run: Run, protocol: Protocol) -> None:
+def test_no_alpn_gets_the_legacy_version(run: Run, protocol: AnyProtocol) -> None:
     async def main() -> None:
         config = ClientConfig(use_alpn=False)
         async with serving(protocol) as server, server.client(config) as client:
@@ -155,7 +154,7 @@ def test_no_alpn_gets_the_legacy_version(run: Run, protocol: Protocol) -> None:
 
 
 @both
-def test_no_alpn_and_no_legacy_version(run: Run, protocol: Protocol) -> None:
+def test_no_alpn_and_no_legacy_version(run: Run, protocol: AnyProtocol) -> None:
     async def main() -> None:
         versions = VersionRange(newest(protocol), newest(protocol))
         async with serving(protocol, versions=versions) as server:
@@ -170,7 +169,7 @@ def test_no_alpn_and_no_legacy_version(run: Run, protocol: Protocol) -> None:
 
 
 @both
-def test_unknown_alpn(run: Run, protocol: Protocol) -> None:
+def test_unknown_alpn(run: Run, protocol: AnyProtocol) -> None:
     other = SMP if protocol is NTF else NTF
 
     async def main() -> None:
@@ -185,7 +184,7 @@ def test_unknown_alpn(run: Run, protocol: Protocol) -> None:
 
 
 @both
-def test_client_refuses_another_router(run: Run, protocol: Protocol) -> None:
+def test_client_refuses_another_router(run: Run, protocol: AnyProtocol) -> None:
     async def main() -> None:
         async with serving(protocol) as server:
             with pytest.raises(HandshakeFailed, match="IDENTITY"):
@@ -197,7 +196,7 @@ def test_client_refuses_another_router(run: Run, protocol: Protocol) -> None:
 
 
 @both
-def test_server_closes_on_another_fingerprint(run: Run, protocol: Protocol) -> None:
+def test_server_closes_on_another_fingerprint(run: Run, protocol: AnyProtocol) -> None:
     async def main() -> None:
         async with serving(protocol) as server, await server.raw() as peer:
             await peer.shake_hands(newest(protocol), OTHER_IDENTITY.fingerprint)
@@ -209,7 +208,7 @@ def test_server_closes_on_another_fingerprint(run: Run, protocol: Protocol) -> N
 
 @both
 @pytest.mark.parametrize("version", [0, 5, 20, 65535])
-def test_server_closes_on_another_version(run: Run, protocol: Protocol, version: int) -> None:
+def test_server_closes_on_another_version(run: Run, protocol: AnyProtocol, version: int) -> None:
     async def main() -> None:
         async with serving(protocol) as server, await server.raw() as peer:
             await peer.shake_hands(version)
@@ -220,7 +219,7 @@ def test_server_closes_on_another_version(run: Run, protocol: Protocol, version:
 
 
 @both
-def test_no_common_version(run: Run, protocol: Protocol) -> None:
+def test_no_common_version(run: Run, protocol: AnyProtocol) -> None:
     async def main() -> None:
         async with serving(protocol) as server:
             config = ClientConfig(versions=VersionRange(50, 60))
@@ -232,7 +231,7 @@ def test_no_common_version(run: Run, protocol: Protocol) -> None:
 
 @both
 @pytest.mark.parametrize("garbage", [b"\xff\xff", b"\0\0", b"\0\x05\0\x03", b"#"])
-def test_garbage_instead_of_a_hello(run: Run, protocol: Protocol, garbage: bytes) -> None:
+def test_garbage_instead_of_a_hello(run: Run, protocol: AnyProtocol, garbage: bytes) -> None:
     async def main() -> None:
         async with serving(protocol) as server, await server.raw() as peer:
             await peer.receive_content()
@@ -244,7 +243,7 @@ def test_garbage_instead_of_a_hello(run: Run, protocol: Protocol, garbage: bytes
 
 
 @both
-def test_hello_with_trailing_bytes(run: Run, protocol: Protocol) -> None:
+def test_hello_with_trailing_bytes(run: Run, protocol: AnyProtocol) -> None:
     hello = newest(protocol).to_bytes(2) + short(IDENTITY.fingerprint) + b"F0later"
 
     async def main() -> None:
@@ -259,7 +258,7 @@ def test_hello_with_trailing_bytes(run: Run, protocol: Protocol) -> None:
 
 @both
 @pytest.mark.parametrize("sent", [0, 1, 100])
-def test_abort_in_the_middle_of_the_handshake(run: Run, protocol: Protocol, sent: int) -> None:
+def test_abort_in_the_middle_of_the_handshake(run: Run, protocol: AnyProtocol, sent: int) -> None:
     async def main() -> None:
         async with serving(protocol) as server:
             async with await server.raw() as peer:
@@ -305,7 +304,7 @@ MALFORMED = {
 
 @both
 @pytest.mark.parametrize("start", MALFORMED.values(), ids=MALFORMED)
-def test_malformed_block(run: Run, protocol: Protocol, start: bytes) -> None:
+def test_malformed_block(run: Run, protocol: AnyProtocol, start: bytes) -> None:
     async def main() -> None:
         async with serving(protocol) as server, await server.raw() as peer:
             await peer.shake_hands(newest(protocol))
@@ -335,7 +334,7 @@ def test_malformed_encrypted_block(run: Run) -> None:
 
 
 @both
-def test_one_bad_transmission_in_a_sound_batch(run: Run, protocol: Protocol) -> None:
+def test_one_bad_transmission_in_a_sound_batch(run: Run, protocol: AnyProtocol) -> None:
     async def main() -> None:
         async with serving(protocol) as server, await server.raw() as peer:
             await peer.shake_hands(newest(protocol))
@@ -348,7 +347,7 @@ def test_one_bad_transmission_in_a_sound_batch(run: Run, protocol: Protocol) -> 
 
 
 @both
-def test_malformed_transmissions(run: Run, protocol: Protocol) -> None:
+def test_malformed_transmissions(run: Run, protocol: AnyProtocol) -> None:
     corr, entity = b"c" * 24, b"e" * 24
     head = short(corr) + short(entity)
     signature = short(b"s" * 64) + (b"0" if protocol is SMP else b"")
@@ -406,7 +405,7 @@ def test_foreign_session(run: Run) -> None:
 
 @both
 @pytest.mark.parametrize("share", [1, 2])
-def test_truncated_block(run: Run, protocol: Protocol, share: int) -> None:
+def test_truncated_block(run: Run, protocol: AnyProtocol, share: int) -> None:
     async def main() -> None:
         async with serving(protocol) as server:
             async with await server.raw() as peer:
@@ -425,7 +424,7 @@ def test_truncated_block(run: Run, protocol: Protocol, share: int) -> None:
 
 
 class FaultyRouter(SampleRouter):
-    """Raises in one of its methods, as long as it is told to."""
+    """Raises in one of its methods while it is configured to."""
 
     def __init__(self, method: str) -> None:
         super().__init__()
@@ -439,7 +438,7 @@ class FaultyRouter(SampleRouter):
         super().connected(connection)
         self.fail("connected")
 
-    def received(self, connection: ServerConnection, requests: list[Request]) -> None:
+    def received(self, connection: ServerConnection, requests: list[Request[Any]]) -> None:
         self.fail("received")
         super().received(connection, requests)
 
@@ -459,7 +458,7 @@ class FaultyRouter(SampleRouter):
 @both
 @pytest.mark.parametrize("method", ["connected", "received", "disconnected", "may_disconnect"])
 def test_router_that_fails(
-    run: Run, protocol: Protocol, method: str, caplog: pytest.LogCaptureFixture
+    run: Run, protocol: AnyProtocol, method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
         router = FaultyRouter("")
@@ -496,7 +495,7 @@ def test_router_that_fails(
 class LaterRouter(SampleRouter):
     """Answers in a later turn of the loop, one by one, backwards."""
 
-    def received(self, connection: ServerConnection, requests: list[Request]) -> None:
+    def received(self, connection: ServerConnection, requests: list[Request[Any]]) -> None:
         loop = asyncio.get_running_loop()
         for request in reversed(requests):
             answer = self.answer_to(connection, request)
@@ -504,7 +503,7 @@ class LaterRouter(SampleRouter):
 
 
 @both
-def test_answers_in_another_order(run: Run, protocol: Protocol) -> None:
+def test_answers_in_another_order(run: Run, protocol: AnyProtocol) -> None:
     async def main() -> None:
         async with serving(protocol, LaterRouter()) as server, await server.raw() as peer:
             await peer.shake_hands(newest(protocol))
@@ -516,7 +515,7 @@ def test_answers_in_another_order(run: Run, protocol: Protocol) -> None:
 
 
 @both
-def test_answers_and_pushes_after_the_disconnection(run: Run, protocol: Protocol) -> None:
+def test_answers_and_pushes_after_the_disconnection(run: Run, protocol: AnyProtocol) -> None:
     async def main() -> None:
         router = SlowRouter()
         async with serving(protocol, router, limits=Limits(max_unanswered=1)) as server:
@@ -533,8 +532,8 @@ def test_answers_and_pushes_after_the_disconnection(run: Run, protocol: Protocol
             connection.answer_service(b"")
             connection.close()
             connection.abort()
-            connection.hold()
-            connection.unhold()
+            connection.pause_reading()
+            connection.resume_reading()
             assert connection.is_closing
             assert not connection.is_writable
             await asyncio.sleep(0.02)
@@ -546,7 +545,7 @@ def test_answers_and_pushes_after_the_disconnection(run: Run, protocol: Protocol
 class ClosingRouter(SampleRouter):
     """Closes in the middle of a batch."""
 
-    def received(self, connection: ServerConnection, requests: list[Request]) -> None:
+    def received(self, connection: ServerConnection, requests: list[Request[Any]]) -> None:
         self.requests += requests
         for request in requests:
             connection.answer([self.answer_to(connection, request)])
@@ -554,7 +553,7 @@ class ClosingRouter(SampleRouter):
 
 
 @both
-def test_router_that_closes_while_it_receives(run: Run, protocol: Protocol) -> None:
+def test_router_that_closes_while_it_receives(run: Run, protocol: AnyProtocol) -> None:
     async def main() -> None:
         router = ClosingRouter()
         async with serving(protocol, router) as server, await server.raw() as peer:
@@ -569,7 +568,7 @@ def test_router_that_closes_while_it_receives(run: Run, protocol: Protocol) -> N
 
 def test_answer_that_cannot_be_sent(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     class Verbose(SampleRouter):
-        def answer_to(self, connection: ServerConnection, request: Request) -> Answer:
+        def answer_to(self, connection: ServerConnection, request: Request[Any]) -> Answer:
             if request.corr_id == b"1":
                 error = connection.listener.error(STORE("x" * 600))
                 return Answer(request.corr_id, b"", error)
@@ -596,7 +595,7 @@ def test_answer_that_cannot_be_sent(run: Run, caplog: pytest.LogCaptureFixture) 
 
 
 @both
-def test_pushes_arrive(run: Run, protocol: Protocol) -> None:
+def test_pushes_arrive(run: Run, protocol: AnyProtocol) -> None:
     async def main() -> None:
         async with serving(protocol) as server, await server.raw() as peer:
             await peer.shake_hands(newest(protocol))
@@ -613,7 +612,7 @@ def test_pushes_arrive(run: Run, protocol: Protocol) -> None:
 
 
 @both
-def test_max_connections(run: Run, protocol: Protocol) -> None:
+def test_max_connections(run: Run, protocol: AnyProtocol) -> None:
     async def main() -> None:
         async with serving(protocol, limits=Limits(max_connections=2)) as server:
             async with server.client() as one, server.client() as two:
@@ -634,7 +633,7 @@ def test_max_connections(run: Run, protocol: Protocol) -> None:
 
 @both
 @pytest.mark.parametrize("sent", [0, 300])
-def test_silent_peer_in_the_handshake(run: Run, protocol: Protocol, sent: int) -> None:
+def test_silent_peer_in_the_handshake(run: Run, protocol: AnyProtocol, sent: int) -> None:
     async def main() -> None:
         async with serving(protocol, limits=Limits(handshake_timeout=0.1)) as server:
             async with await server.raw() as peer:
@@ -673,7 +672,7 @@ def test_silent_peer_after_the_handshake_is_not_timed_out(run: Run) -> None:
 
 
 @both
-def test_inactive_clients_go_if_the_router_agrees(run: Run, protocol: Protocol) -> None:
+def test_inactive_clients_go_if_the_router_agrees(run: Run, protocol: AnyProtocol) -> None:
     class Picky(SampleRouter):
         asked: set[ServerConnection]
 
@@ -707,7 +706,7 @@ def test_inactive_clients_go_if_the_router_agrees(run: Run, protocol: Protocol) 
 
 
 @both
-def test_close_ends_everything(run: Run, protocol: Protocol) -> None:
+def test_close_ends_everything(run: Run, protocol: AnyProtocol) -> None:
     async def main() -> None:
         router = SlowRouter()
         async with serving(protocol, router, limits=Limits(max_unanswered=1)) as server:
@@ -903,3 +902,32 @@ def test_many_connections(net: Net, capsys: pytest.CaptureFixture[str]) -> None:
         assert time.monotonic() - started < 50
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_bytes_queued_for_a_client_that_does_not_read_are_bounded(run: Run) -> None:
+    """A GET of a few bytes is answered by a block: the answers must not pile up."""
+    body = b"x" * 16_000
+
+    class Heavy(SampleRouter):
+        def answer_to(self, connection: ServerConnection, request: Request[Any]) -> Answer:
+            return Answer(request.corr_id, request.entity_id, smp.MSG(b"m" * 24, body))
+
+    async def main() -> None:
+        config = ClientConfig(receive_buffer=64 * 1024)
+        key = generate_key_pair(Algorithm.ED25519).private
+        gets = [ClientRequest(smp.GET(), ENTITY_ID, key)] * 1000
+        async with serving(SMP, Heavy()) as server, server.client(config) as client:
+            (connection,) = server.listener.connections
+            client.pause_reading()
+            asking = asyncio.create_task(client.request_many(gets))
+            await until(lambda: connection.write_paused_at is not None)
+            await asyncio.sleep(0.1)
+            transport = connection._transport
+            assert transport is not None
+            assert transport.get_write_buffer_size() < 768 * 1024
+            client.resume_reading()
+            answers = await asking
+            assert [type(answer) for answer in answers] == [smp.MSG] * 1000
+            assert connection._unanswered == 0
+
+    run(main())

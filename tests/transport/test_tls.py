@@ -16,8 +16,8 @@ import pytest
 
 from heliograph.crypto.certificates import (
     CertificateError,
-    Credentials,
     SigningAlgorithm,
+    TlsCredentials,
     create_authority,
     fingerprint,
     identity_of,
@@ -121,7 +121,7 @@ async def listening(context: ssl.SSLContext) -> AsyncIterator[Listener]:
 
 
 def server_context(
-    credentials: Credentials = SERVER,
+    credentials: TlsCredentials = SERVER,
     alpn: Sequence[str] = ALPN,
     *,
     request_client_certificate: bool = True,
@@ -181,7 +181,7 @@ def test_server_identity(run: Run, leaf: SigningAlgorithm, authority: SigningAlg
 
 def test_forged_chain_is_let_through_and_then_refused(run: Run) -> None:
     attacker = issue_leaf(create_authority("SMP server CA", NOW), "127.0.0.1", NOW)
-    forged = Credentials((attacker.chain[0], AUTHORITY.chain[0]), attacker.private_key)
+    forged = TlsCredentials((attacker.chain[0], AUTHORITY.chain[0]), attacker.private_key)
 
     async def main() -> None:
         async with listening(server_context(forged)) as listener:
@@ -226,14 +226,14 @@ CLIENTS = {
     "two certificates": SERVICE,
     "Ed448": issue_leaf(create_authority("CA", NOW), "host", NOW, SigningAlgorithm.ED448),
     "self-signed": create_authority("service", NOW),
-    "leaf alone": Credentials(SERVICE.chain[:1], SERVICE.private_key),
+    "leaf alone": TlsCredentials(SERVICE.chain[:1], SERVICE.private_key),
     "not valid yet": create_authority("service", NOW + 86_400),
 }
 
 
 @needs_libssl
 @pytest.mark.parametrize("credentials", CLIENTS.values(), ids=CLIENTS)
-def test_client_certificate_from_anyone(run: Run, credentials: Credentials) -> None:
+def test_client_certificate_from_anyone(run: Run, credentials: TlsCredentials) -> None:
     async def main() -> None:
         async with listening(server_context()) as listener:
             client, server = await listener.join(tls.client_context(ALPN, credentials))
@@ -263,7 +263,7 @@ def test_certificate_sent_is_about_one_connection(run: Run) -> None:
 
 @needs_libssl
 def test_client_without_the_key_of_its_certificate_is_refused(run: Run) -> None:
-    stolen = Credentials(SERVICE.chain, SERVER.private_key)
+    stolen = TlsCredentials(SERVICE.chain, SERVER.private_key)
     with pytest.raises(ssl.SSLError, match=r"(?i)key.values.mismatch"):
         tls.client_context(ALPN, stolen)
 

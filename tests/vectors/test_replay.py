@@ -40,13 +40,14 @@ from heliograph.wire.versions import (
     SMP_VERSIONS,
     VersionRange,
 )
+from tests.keys import fixed_key_pair
 from tests.transport.support import IDENTITY, NOW, SERVICE, SERVICE_ID
 from tests.vectors.files import Line
 from tests.vectors.replay import UP, Replay
 
 SESSION_ID = b"i" * 32
 QUEUE_ID = b"q" * 24
-QUEUE_KEY = keys.generate_key_pair(Algorithm.X25519)
+QUEUE_KEY = fixed_key_pair(Algorithm.X25519, "queue")
 
 
 class Recorder:
@@ -149,7 +150,10 @@ def record(version: int) -> list[Line]:
     client, server = shake_hands(recorder, version)
     recorder.add("handshake_done", version=version, blockEncryption=True)
     session = client.session
-    answers = {smp.NSUB: smp.SOK(SERVICE_ID), smp.NSUBS: smp.SOKS(1)}
+    answers: dict[type, smp.SOK | smp.SOKS] = {
+        smp.NSUB: smp.SOK(SERVICE_ID),
+        smp.NSUBS: smp.SOKS(1),
+    }
     for corr_id, entity_id, command, auth, signature in requests(client):
         encoded = smp.SMP_COMMANDS.encode(command, version)
         sent = encode_transmission(session, corr_id, entity_id, encoded, auth, signature)

@@ -13,11 +13,11 @@ from typing import Any
 import aiohttp
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-PATIENCE = 40.0
+TIMEOUT = 40.0
 
 
 class Tab:
-    """One tab. `complaints` has what the browser's console was told, and what was refused."""
+    """One tab. `complaints` has what the browser's console logged, and what was refused."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self.complaints: list[str] = []
@@ -43,7 +43,7 @@ class Tab:
             message["sessionId"] = self._session
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json(message)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             return await answer
 
     async def evaluate(self, script: str) -> Any:
@@ -53,7 +53,7 @@ class Tab:
 
     async def until(self, script: str) -> Any:
         """Until an expression is true."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             while not (found := await self.evaluate(script)):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         return found
@@ -76,17 +76,17 @@ class Tab:
 
     async def _read(self) -> None:
         async for message in self._socket:
-            told = message.json()
-            if "id" in told:
-                answer = self._answers.pop(told["id"])
-                if "error" in told:
-                    answer.set_exception(RuntimeError(told["error"]["message"]))
+            reported = message.json()
+            if "id" in reported:
+                answer = self._answers.pop(reported["id"])
+                if "error" in reported:
+                    answer.set_exception(RuntimeError(reported["error"]["message"]))
                 else:
-                    answer.set_result(told["result"])
-            elif told["method"] == "Log.entryAdded":
-                self.complaints.append(told["params"]["entry"]["text"])
-            elif told["method"] == "Runtime.exceptionThrown":
-                self.complaints.append(str(told["params"]["exceptionDetails"]))
+                    answer.set_result(reported["result"])
+            elif reported["method"] == "Log.entryAdded":
+                self.complaints.append(reported["params"]["entry"]["text"])
+            elif reported["method"] == "Runtime.exceptionThrown":
+                self.complaints.append(str(reported["params"]["exceptionDetails"]))
 
 
 @contextlib.asynccontextmanager
@@ -125,7 +125,7 @@ async def tab() -> AsyncIterator[Tab]:
 
 async def _debugger(process: asyncio.subprocess.Process) -> str:
     assert process.stderr is not None
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         while line := (await process.stderr.readline()).decode(errors="replace"):
             if found := re.search(r"DevTools listening on (ws://\S+)", line):
                 return found[1]

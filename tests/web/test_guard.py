@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,7 +12,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from heliograph.system.layout import Layout
 from heliograph.web.guard import SECURITY_HEADERS, guard
+from heliograph.web.monitor import Monitor
+from heliograph.web.push_test import PushTest
 from heliograph.web.sampler import Sampler
 from heliograph.web.server import serve
 
@@ -21,7 +25,7 @@ async def served(token: str | None) -> AsyncIterator[str]:
     async def answer(_: web.Request) -> web.Response:
         return web.Response(text="secret")
 
-    app = web.Application(middlewares=[guard(token)])
+    app = web.Application(middlewares=[guard(token, token)])
     app.router.add_get("/", answer)
     runner = web.AppRunner(app)
     await runner.setup()
@@ -84,6 +88,28 @@ async def test_the_token_becomes_a_cookie_and_leaves_the_address() -> None:
         assert (await get(url, Cookie=f"heliograph={cookie.value}"))[0] == 200
 
 
+async def test_login_form() -> None:
+    async with served("right") as url:
+        status, text, answer = await get(url, Accept="text/html,*/*")
+        assert (status, "<form" in text, "secret" in text) == (200, True, False)
+        assert answer.headers["Content-Security-Policy"].count("form-action 'self'") == 1
+        assert "hidden>" in text
+        jar = aiohttp.DummyCookieJar()
+        async with aiohttp.ClientSession(cookie_jar=jar) as session:
+            for token, expected in (("wrong", 401), ("", 401), (" right\n", 303)):
+                async with session.post(
+                    f"{url}login", data={"token": token}, allow_redirects=False
+                ) as posted:
+                    assert posted.status == expected
+                    if expected == 401:
+                        assert 'role="alert">' in await posted.text()
+                    else:
+                        assert posted.headers["Location"] == "/"
+                        cookie = posted.cookies["heliograph"]
+        assert (cookie["httponly"], cookie["samesite"]) == (True, "Strict")
+        assert (await get(url, Cookie=f"heliograph={cookie.value}"))[0] == 200
+
+
 async def test_other_methods_and_places() -> None:
     async with served(None) as url, aiohttp.ClientSession() as session:
         async with session.post(url) as answer:
@@ -107,13 +133,19 @@ async def test_headers_that_are_no_text() -> None:
 
 
 class Nothing:
-    """A system of which nothing is known; one that cannot be read."""
+    """A system of which nothing is known; its tables cannot be read."""
 
-    def parts(self) -> list[dict[str, Any]]:
+    def processes(self) -> list[dict[str, Any]]:
+        return []
+
+    def machine(self) -> dict[str, Any]:
+        return {}
+
+    def disks(self) -> list[dict[str, Any]]:
         return []
 
     def pipeline(self) -> dict[str, Any]:
-        return {}
+        return {"state": "off", "lag_seconds": None, "unaccounted": None}
 
     def history(self, hours: int) -> dict[str, Any]:
         raise RuntimeError("the tables are damaged")
@@ -122,10 +154,13 @@ class Nothing:
         return {}
 
 
-async def test_what_clients_send_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_clients_send_is_not_logged(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     """Neither their bytes nor their addresses, whether the fault is theirs or ours."""
     secret = b"T0KEN" * 2000
-    async with serve("127.0.0.1", 0, None, Sampler(None), Sampler(None), Nothing()) as url:
+    monitor = Monitor({"ntf": Sampler(None), "smp": Sampler(None)}, Nothing())
+    async with serve("127.0.0.1", 0, None, monitor, PushTest(Layout(tmp_path))) as url:
         for line in (
             b"GET /?token=%s HTTP/1.1" % secret,
             b"GET / HTTP/9.9 %s" % secret,

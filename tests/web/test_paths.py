@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from heliograph.journal.arrow import SCHEMA
-from heliograph.web.paths import fate, path_of, read
+from heliograph.journal.storage.arrow import SCHEMA
+from heliograph.web.paths import outcome, path_of, read
 
 MINE, OTHER = "a" * 32, "b" * 32
 START = datetime(2026, 1, 2, tzinfo=UTC)
@@ -35,7 +35,7 @@ STORED = [
     event(2, "notification_delivered", part="smp", notification=MINE),
     event(3, "nmsg_received", notification=MINE),
     event(4, "nmsg_stored", notification=MINE, token="t", ntf_seq=10),
-    event(5, "push_owed", token="t", through=10, mode="message"),
+    event(5, "push_pending", token="t", through=10, mode="message"),
 ]
 ACCEPTED = event(7, "push_accepted", token="t", through=12, mode="message", notifications=[MINE])
 LATER = event(9, "push_accepted", token="t", through=20, mode="message", notifications=[OTHER])
@@ -63,37 +63,37 @@ def test_all_the_way(tmp_path: Path) -> None:
     ]
     path = found(tmp_path, [*STORED, ACCEPTED, *noise, LATER])
     assert kinds(path) == [*kinds(STORED), "push_accepted"]
-    assert fate(path, MINE) == "The push provider accepted it."
+    assert outcome(path, MINE) == "The push provider accepted it."
 
 
 def test_shown(tmp_path: Path) -> None:
     shown = event(8, "device_shown", part="device", notification=MINE)
     path = found(tmp_path, [*STORED, ACCEPTED, shown])
-    assert fate(path, MINE) == "It was shown on the phone."
+    assert outcome(path, MINE) == "It was shown on the phone."
 
 
 def test_superseded(tmp_path: Path) -> None:
     path = found(tmp_path, [*STORED, LATER])
-    assert fate(path, MINE).startswith("A newer notification went in its place")
+    assert outcome(path, MINE).startswith("It was coalesced")
 
 
 @pytest.mark.parametrize(
     ("end", "text"),
     [
-        ([], "A push is owed"),
-        ([event(8, "push_expired", token="t", through=10, mode="message")], "It was not accepted"),
-        ([event(8, "token_invalid", token="t", through=10, reason="x")], "The provider says"),
+        ([], "A push is pending"),
+        ([event(8, "push_expired", token="t", through=10, mode="message")], "Its push expired"),
+        ([event(8, "token_invalid", token="t", through=10, reason="x")], "The provider rejected"),
         ([event(8, "token_deleted", token="t", through=10)], "The token was deleted"),
     ],
 )
 def test_not_accepted(tmp_path: Path, end: list[dict[str, Any]], text: str) -> None:
     path = found(tmp_path, [*STORED, *end])
-    assert fate(path, MINE).startswith(text)
+    assert outcome(path, MINE).startswith(text)
 
 
 def test_still_at_the_messaging_router(tmp_path: Path) -> None:
-    assert fate(found(tmp_path, STORED[:1]), MINE).startswith("It waits")
-    assert fate(found(tmp_path, STORED[:2]), MINE).startswith("The messaging router delivered")
+    assert outcome(found(tmp_path, STORED[:1]), MINE).startswith("It waits")
+    assert outcome(found(tmp_path, STORED[:2]), MINE).startswith("The messaging router delivered")
 
 
 def test_nothing(tmp_path: Path) -> None:

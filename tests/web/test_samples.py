@@ -3,10 +3,9 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from heliograph.web.samples import Sample, parse, quantile, rate
+from heliograph.web.samples import Sample, parse, quantile
 
 TEXT = """\
 # TYPE plain counter
@@ -44,12 +43,6 @@ def test_not_metrics() -> None:
 
 def sample(at: float, value: float) -> Sample:
     return Sample(at, {"x": {frozenset(): value}})
-
-
-def test_rates_and_a_restart() -> None:
-    found = list(rate([sample(0, 10), sample(2, 14), sample(4, 2), sample(4, 3)], "x"))
-    assert found == [(2, 2.0), (4, 1.0)]
-    assert list(rate([], "x")) == []
 
 
 def test_quantiles() -> None:

@@ -1,5 +1,6 @@
 """What the page reads of a system that does not run: tables and journal."""
 
+import json
 import time
 from pathlib import Path
 
@@ -7,10 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from heliograph.journal.arrow import SCHEMA
+from heliograph.journal.storage.arrow import SCHEMA
 from heliograph.ntf.config import PREFIX, NtfConfig
-from heliograph.pipeline.tables import open_tables
-from heliograph.runtime.config import load
+from heliograph.pipeline.tables.offsets import METADATA, Offsets, encode, write_account
+from heliograph.runtime.config.file import load
+from heliograph.system.config import PipelineOptions, SystemConfig
 from heliograph.system.install import create
 from heliograph.system.layout import Layout
 from heliograph.web.sources import SystemSources
@@ -26,13 +28,14 @@ def layout(tmp_path: Path) -> Layout:
 @pytest.fixture
 def sources(layout: Layout) -> SystemSources:
     config = load(NtfConfig, layout.ntf / "config.toml", prefix=PREFIX, environ={})
-    return SystemSources(layout, config)
+    return SystemSources(layout, SystemConfig(), config)
 
 
 def test_a_new_system(sources: SystemSources) -> None:
-    assert sources.parts() == []
-    assert sources.pipeline()["state"] == "nothing was taken yet"
-    assert sources.history(24) == {"hours": 24, "points": [], "fates": {}}
+    assert sources.processes() == []
+    assert sources.pipeline()["state"] == "empty"
+    assert sources.disks()[0]["free"] > 0
+    assert sources.history(24) == {"hours": 24, "points": [], "outcomes": {}}
     assert sources.search(MINE)["kind"] == "nothing"
     assert sources.search("AAAA")["kind"] == "nothing"
 
@@ -65,11 +68,20 @@ def test_a_damaged_segment_is_no_answer(layout: Layout, sources: SystemSources) 
 
 def test_history(layout: Layout, sources: SystemSources) -> None:
     now = int(time.time())
-    recent = {"at": now - 3600, "fates": {"shown": 3, "expired": 1}, "p50_us": 1500, "p99_us": None}
-    old = {"at": now - 90_000, "fates": {"shown": 9}, "p50_us": 1, "p99_us": 1}
-    account = {"at": now, "fates": {"shown": 12, "expired": 1}, "hours": [old, recent]}
-    with open_tables(layout.tables) as tables:
-        tables.commit(notes={"account": account}, counts={"events": 77, "quarantined": 2})
+    recent = {
+        "at": now - 3600,
+        "outcomes": {"shown": 3, "expired": 1},
+        "p50_us": 1500,
+        "p99_us": None,
+    }
+    old = {"at": now - 90_000, "outcomes": {"shown": 9}, "p50_us": 1, "p99_us": 1}
+    account = {"at": now, "outcomes": {"shown": 12, "expired": 1}, "hours": [old, recent]}
+    counts = {"events": 77, "quarantined": 2}
+    info = {"commitInfo": {METADATA: encode(Offsets(batch=1, counts=counts))}}
+    log = layout.tables / "events" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{1:020}.json").write_text(json.dumps(info))
+    write_account(layout.tables, account)
     assert sources.history(24) == {
         "hours": 24,
         "points": [
@@ -82,18 +94,30 @@ def test_history(layout: Layout, sources: SystemSources) -> None:
                 "p99_ms": None,
             }
         ],
-        "fates": {"shown": 3, "expired": 1},
+        "outcomes": {"shown": 3, "expired": 1},
     }
     assert len(sources.history(48)["points"]) == 2
-    told = sources.pipeline()
-    assert (told["state"], told["events"]) == ("nothing is unaccounted for", 77)
-    assert told["quarantined"] == 2
+    pipeline = sources.pipeline()
+    assert (pipeline["state"], pipeline["events"]) == ("complete", 77)
+    assert (pipeline["quarantined"], pipeline["unaccounted"]) == (2, 0)
+    assert pipeline["outcomes"] == {"shown": 12, "expired": 1}
+
+
+def test_a_pipeline_that_is_off_has_no_lag(layout: Layout) -> None:
+    (layout.journal / "r").mkdir()
+    (layout.journal / "r" / "1-1.parquet").touch()
+    sources = SystemSources(
+        layout, SystemConfig(pipeline=PipelineOptions(enabled=False)), NtfConfig()
+    )
+    found = sources.pipeline()
+    assert (found["state"], found["lag_seconds"]) == ("off", None)
 
 
 def test_tables_that_cannot_be_read(layout: Layout, sources: SystemSources) -> None:
-    layout.tables.mkdir()
-    (layout.tables / "manifest.json").write_text("{")
-    assert sources.pipeline()["state"] == "its tables cannot be read"
+    log = layout.tables / "events" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text("{")
+    assert sources.pipeline()["state"] == "unreadable"
     assert sources.pipeline()["quarantined"] is None
     assert sources.history(1)["points"] == []
     assert sources.search(MINE)["kind"] == "nothing"

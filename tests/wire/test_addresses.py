@@ -1,8 +1,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from heliograph.wire.addresses import (
     Host,
@@ -18,10 +17,11 @@ from heliograph.wire.addresses import (
     host_codec,
     smp_queue_ntf,
     smp_server,
+    split_vapid,
     valid_password,
 )
 from heliograph.wire.errors import ErrorCode, WireError
-from heliograph.wire.primitives import Codec, Reader
+from heliograph.wire.primitives import Codec, Reader, b64encode
 from tests import strategies as our
 from tests.wire.attempt import attempt
 
@@ -288,3 +288,42 @@ def test_queue() -> None:
 def test_queue_malformed(text: str) -> None:
     with pytest.raises(WireError):
         decode_queue(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("ntf://{}@h:99999", "port"),
+        ("ntf://{}@h:65536", "port"),
+        ("ntf://{}@h:0", "port"),
+        ("ntf://AAA=@h", "fingerprint"),
+        ("ntf://{}AA==@h", "fingerprint"),
+    ],
+)
+def test_addresses_that_cannot_be_connected_to(text: str, reason: str) -> None:
+    with pytest.raises(WireError, match=reason):
+        decode_address(text.format(b64encode(bytes(range(32)))))
+
+
+VAPID = bytes([4, *range(64)])
+NTF_TEXT = f"ntf://{KEY_HASH}@ntf.example:443"
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_a_vapid_key_in_an_address(padded: bool) -> None:
+    key = b64encode(VAPID) if padded else b64encode(VAPID).rstrip("=")
+    text = f"{NTF_TEXT}?vapid={key}"
+    assert split_vapid(text) == (NTF_TEXT, VAPID)
+    assert decode_address(text) == decode_address(NTF_TEXT)
+
+
+@pytest.mark.parametrize("text", [NTF_TEXT, f"{A}a?vapid=AAAA", f"ntf://{KEY_HASH}@a?other=AAAA"])
+def test_addresses_without_a_vapid_key(text: str) -> None:
+    assert split_vapid(text) == (text, None)
+
+
+@pytest.mark.parametrize("key", [b"\4", bytes(65), VAPID + b"x"])
+def test_a_malformed_vapid_key(key: bytes) -> None:
+    for text in (f"{NTF_TEXT}?vapid={b64encode(key)}", f"{NTF_TEXT}?vapid=", f"{NTF_TEXT}?vapid=!"):
+        with pytest.raises(WireError):
+            decode_address(text)

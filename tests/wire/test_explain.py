@@ -24,7 +24,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("vector", COMMANDS, ids=lambda v: f"{v['kind']}-{v['name']}-v{v['v']}")
-@pytest.mark.parametrize("guess", [True, False], ids=["guessed", "told"])
+@pytest.mark.parametrize("guess", [True, False], ids=["guessed", "given"])
 def test_vectors_are_explained_without_gaps(vector: dict[str, Any], guess: bool) -> None:
     content = bytes.fromhex(vector["block_content"])
     protocol = vector["kind"][:3]

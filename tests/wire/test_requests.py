@@ -1,6 +1,7 @@
+from typing import Any
+
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from heliograph.wire import ntf, smp
 from heliograph.wire.errors import ErrorCode
@@ -25,7 +26,7 @@ def sent(corr_id: bytes, entity_id: bytes, command: bytes, auth: bytes = b"") ->
     return encode_transmission(SESSION, corr_id, entity_id, command, auth)
 
 
-def requests(*transmissions: bytes) -> list[Request | Failure]:
+def requests(*transmissions: bytes) -> list[Request[Any] | Failure]:
     (content,) = pack(SESSION, transmissions)
     return decode_requests(SESSION, ntf.NTF_COMMANDS, content)
 
@@ -74,7 +75,10 @@ def test_a_foreign_session() -> None:
 
 @given(st.data())
 def test_replies_round_trip(data: st.DataObject) -> None:
-    tables: list[tuple[Session, Table]] = [(SESSION, ntf.NTF_RESPONSES), (SMP, smp.SMP_RESPONSES)]
+    tables: list[tuple[Session, Table[Any]]] = [
+        (SESSION, ntf.NTF_RESPONSES),
+        (SMP, smp.SMP_RESPONSES),
+    ]
     session, table = data.draw(st.sampled_from(tables))
     strategies = our.NTF_RESPONSES if table is ntf.NTF_RESPONSES else our.SMP_RESPONSES
     message = data.draw(st.one_of(list(strategies.values())))
@@ -90,7 +94,7 @@ def test_replies_round_trip(data: st.DataObject) -> None:
     assert decode_replies(session, table, content) == [Reply(corr_id, entity_id, expected)]
 
 
-NO_ENTITY = {ntf.IDTKN, ntf.IDSUB, ntf.PONG, smp.ALLS}
+NO_ENTITY = {ntf.IDTKN, ntf.IDSUB, ntf.PONG, smp.ALLS, smp.PKEY, smp.RRES}
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def as_old(message: TWO, version: int) -> TWO | OLD:
     return message if version >= 2 else OLD(message.first)
 
 
-TABLE = Table(
+TABLE: Table[ONE | TWO | OLD] = Table(
     "test message",
     (
         Message(ONE, Credentials.NONE),
@@ -129,14 +129,14 @@ def test_layouts() -> None:
 
 
 @pytest.mark.parametrize("table", [NTF_COMMANDS, NTF_RESPONSES, SMP_COMMANDS, SMP_RESPONSES])
-def test_tags_are_unique_and_short_enough_to_be_found(table: Table) -> None:
+def test_tags_are_unique_and_short_enough_to_be_found(table: Table[Any]) -> None:
     tags = [tag_of(message) for message in table.messages]
     assert len(set(tags)) == len(tags)
     assert all(0 < len(tag) < 8 for tag in tags)
 
 
 @pytest.mark.parametrize("table", [NTF_COMMANDS, NTF_RESPONSES, SMP_COMMANDS, SMP_RESPONSES])
-def test_at_most_one_field_of_a_name_in_each_version(table: Table) -> None:
+def test_at_most_one_field_of_a_name_in_each_version(table: Table[Any]) -> None:
     for message in table.messages:
         for version in range(1, 20):
             names = [field.name for field in message.layout(version) if field.name]
@@ -172,6 +172,12 @@ RULES: dict[Credentials, dict[tuple[bool, bool], ErrorCode | None]] = {
         (False, False): None,
         (False, True): HAS_AUTH,
         (True, False): HAS_AUTH,
+        (True, True): HAS_AUTH,
+    },
+    Credentials.ENTITY_NO_AUTH: {
+        (False, False): NO_ENTITY,
+        (False, True): None,
+        (True, False): NO_ENTITY,
         (True, True): HAS_AUTH,
     },
     Credentials.REPLY: {(False, False): NO_ENTITY, (False, True): None},

@@ -1,16 +1,16 @@
 """The agent: connections, messages, notification tokens and pushes, over a store on disk.
 
-Two processes may have the same store open, as an app and its notification extension do. Whatever
-they agree on is in the store; each looks at it again when the other has written.
+Two processes may have the same store open, as an app and its notification extension do. Their
+shared state is in the store; each process reloads it after the other has written.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from pathlib import Path
 
-from heliograph.agent import messages, ntf_store, queues, servers
-from heliograph.agent.connections import router_error
+from heliograph.agent.connections import queues, servers
+from heliograph.agent.connections.invitation import Invitation
+from heliograph.agent.connections.short_link import ShortLink
 from heliograph.agent.engine import AgentSettings, Engine, OnEvent
-from heliograph.agent.envelope import MAX_BODY, Body
 from heliograph.agent.errors import (
     AgentError,
     BadNotification,
@@ -19,16 +19,26 @@ from heliograph.agent.errors import (
     UnknownConnection,
     UnknownMessage,
 )
-from heliograph.agent.invitation import Invitation
-from heliograph.agent.notifications import connections_of, open_push
-from heliograph.agent.ntf_records import NotificationsMode, TokenInfo
-from heliograph.agent.records import ConnectionInfo, Message, NotificationInfo, RcvQueue
-from heliograph.agent.store import Store, now_ms
+from heliograph.agent.messages import store as messages
+from heliograph.agent.messages.envelope import MAX_BODY, Body
+from heliograph.agent.notifications import store as ntf_store
+from heliograph.agent.notifications.opening import connections_of, open_push
+from heliograph.agent.operations import router_error
+from heliograph.agent.records import (
+    ConnectionInfo,
+    NotificationInfo,
+    RcvQueue,
+    ReceivedMessage,
+    TokenInfo,
+)
+from heliograph.agent.store import AgentStore, now_ms
 from heliograph.db.dialects import Transaction
-from heliograph.journal.events import NO_JOURNAL, Journal
+from heliograph.journal.events import AgentDecrypted
+from heliograph.journal.journal import NO_JOURNAL, Journal
+from heliograph.opening import opening
 from heliograph.wire.addresses import ServerAddress, SMPQueueNtf, decode_address
 from heliograph.wire.errors import WireError
-from heliograph.wire.tokens import DeviceToken, TokenStatus
+from heliograph.wire.ntf.tokens import DeviceToken, NotificationsMode, TokenStatus
 
 __all__ = ["Agent", "AgentSettings"]
 
@@ -36,7 +46,10 @@ PAGE = 100
 
 
 class Agent:
-    """Make one by `Agent.open`."""
+    """An open agent. Create it with `Agent.open`.
+
+    It has one method for each thing an application can do; the engine's parts do the work.
+    """
 
     def __init__(self, engine: Engine, journal: Journal) -> None:
         self._engine = engine
@@ -46,21 +59,28 @@ class Agent:
         self.notifications = engine.notifications
 
     @classmethod
+    @opening
     async def open(
         cls,
-        path: Path | str,
+        place: Path | str,
         *,
         passphrase: str | None = None,
         settings: AgentSettings | None = None,
         journal: Journal = NO_JOURNAL,
         on_event: OnEvent | None = None,
     ) -> "Agent":
-        """Open the store in a directory (or a file), made if there is none, and go on with it.
+        """Open the store, create it if missing, and resume its work.
 
+        Use it as a context manager, or await the result for an agent that you close yourself::
+
+            async with Agent.open("alice") as agent:
+                await agent.create_connection("smp://...")
+
+        `place` is a directory, a file, or a URL: `postgresql://...` or `sqlite:///...`.
         Raises `PassphraseError` if the passphrase is missing, wrong, or not wanted.
         """
         settings = settings or AgentSettings()
-        store = await Store.open(Path(path), passphrase, cost=settings.cost)
+        store = await AgentStore.open(place, passphrase, cost=settings.cost)
         engine = Engine(store, settings, on_event)
         try:
             await engine.start()
@@ -70,23 +90,17 @@ class Agent:
         return cls(engine, journal)
 
     async def close(self) -> None:
-        """What is not done yet goes on when it is opened again."""
+        """Close the agent. Pending work resumes when the agent is opened again."""
         await self._engine.close()
 
     async def has_work(self) -> bool:
-        """Whether something that is stored could be done now, if its router answers."""
+        """Return whether stored work could be done now if its router answers."""
         return await self._engine.has_work()
-
-    async def __aenter__(self) -> "Agent":
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
 
     # Connections.
 
     async def create_connection(self, smp_address: ServerAddress | str) -> tuple[str, Invitation]:
-        """A connection that waits for whoever gets the invitation. Raises `RouterError`."""
+        """Create a connection, and return its ID and invitation. Raises `RouterError`."""
         created, invitation = await self._engine.connections.create(_address(smp_address))
         await self._engine.queue_added(created)
         return created.queue.conn_id, invitation
@@ -94,31 +108,37 @@ class Agent:
     async def join_connection(
         self, invitation: Invitation | str, smp_address: ServerAddress | str | None = None
     ) -> str:
-        """Join, receiving at the inviter's router or another. Messages may be sent at once."""
-        if isinstance(invitation, str):
-            invitation = Invitation.parse(invitation)
+        """Join by a short or full link, receiving at the inviter's router or another.
+
+        Messages may be sent at once. Raises `BadInvitation`, `LinkUsed` or `RouterError`.
+        """
         address = None if smp_address is None else _address(smp_address)
-        created = await self._engine.connections.join(invitation, address)
+        operations = self._engine.connections
+        if isinstance(invitation, str) and ShortLink.is_text(invitation):
+            created = await operations.join_link(ShortLink.parse(invitation), address)
+        else:
+            full = Invitation.parse(invitation) if isinstance(invitation, str) else invitation
+            created = await operations.join(full, address)
         await self._engine.queue_added(created)
-        self._engine.sender.kick(created.queue.conn_id)
+        self._engine.sender.wake(created.queue.conn_id)
         return created.queue.conn_id
 
     async def rotate_queue(self, conn_id: str, smp_address: ServerAddress | str) -> None:
         """Receive through a new queue at this router; the old one is deleted when it is empty."""
         created = await self._engine.connections.rotate(conn_id, _address(smp_address))
         await self._engine.queue_added(created)
-        self._engine.sender.kick(conn_id)
+        self._engine.sender.wake(conn_id)
 
     async def delete_connection(self, conn_id: str) -> None:
-        """At once here, and at its routers as soon as they can be reached."""
+        """Delete a connection here at once, and at its routers as soon as they can be reached."""
         await self._engine.connections.require(conn_id)
         await self.store.write(lambda tx: queues.delete_connection(tx, conn_id))
         self._engine.subscriptions.forget(conn_id)
         await self.notifications.forget([conn_id])
-        self._engine.deleter.kick()
+        self._engine.deleter.wake()
 
     async def connections(self) -> list[str]:
-        """All that were not deleted, oldest first."""
+        """Return the connections that were not deleted, oldest first."""
         found = await self.store.read(queues.connections)
         return [connection.conn_id for connection in found]
 
@@ -126,26 +146,26 @@ class Agent:
         return await self._engine.connections.info(conn_id)
 
     async def wait_ready(self, conn_id: str) -> None:
-        """Until what is sent can leave: the other side has joined, or knows that we have."""
+        """Wait until messages to the connection can be sent."""
         while True:
-            changed = self._engine.pulse.next()
+            changed = self._engine.wake_up.next()
             if (await self.connection(conn_id)).is_ready:
                 return
             await changed.wait()
 
     async def routers(self) -> list[ServerAddress]:
-        """All that are known, with where each is reached."""
+        """Return the addresses of all known routers."""
         return await self.store.read(servers.addresses)
 
     async def move_router(self, smp_address: ServerAddress | str) -> None:
-        """A router with the same fingerprint is reached at other hosts, or another port."""
+        """Change the hosts or port of a router that keeps its fingerprint."""
         address = _address(smp_address).without_password()
         await self.store.write(lambda tx: servers.server_for(tx, address, trusted=True))
         self.clients.moved(address)
         await self.notifications.refresh()
 
     async def enable_notifications(self, conn_id: str, enable: bool) -> None:
-        """Whether messages of a connection cause pushes."""
+        """Set whether messages of a connection cause pushes."""
         await self._engine.connections.require(conn_id)
         await self.store.write(lambda tx: queues.set_enable_ntfs(tx, conn_id, enable))
         if enable:
@@ -156,9 +176,9 @@ class Agent:
     # Messages.
 
     async def send(self, conn_id: str, body: bytes, *, notification: bool = True) -> int:
-        """Accept a message: it is stored, and leaves as soon as it can. Gives its number."""
+        """Store a message to be sent as soon as possible, and return its number."""
         if len(body) > MAX_BODY:
-            raise MessageTooLong(f"{len(body)} bytes, and a message has at most {MAX_BODY}")
+            raise MessageTooLong(f"{len(body)} bytes; the maximum of a message is {MAX_BODY}")
         vault, content = self.store.vault, Body(bytes(body))
 
         def add(tx: Transaction) -> int | None:
@@ -171,15 +191,15 @@ class Agent:
         number = await self.store.write(add)
         if number is None:
             raise UnknownConnection("there is no such connection: it may have been deleted")
-        self._engine.sender.kick(conn_id)
+        self._engine.sender.wake(conn_id)
         return number
 
     async def subscribe(
         self, conn_ids: Iterable[str] | None = None
     ) -> dict[str, AgentError | None]:
-        """Receive from connections, or from all. Gives the error of each that failed for now.
+        """Receive from connections, or from all, and return the error of each that failed.
 
-        Those that failed for a time are tried again without being asked.
+        Temporary failures are retried in the background.
         """
         known = await self.connections()
         wanted = known if conn_ids is None else list(conn_ids)
@@ -193,13 +213,13 @@ class Agent:
         await self._engine.notify(wanted)
         return outcomes
 
-    async def messages(self) -> AsyncGenerator[Message, None]:
-        """Every message that was not acknowledged, then each that comes, from either process."""
+    async def messages(self) -> AsyncGenerator[ReceivedMessage, None]:
+        """Yield every unacknowledged message, then each that arrives, in either process."""
         after = 0
         vault = self.store.vault
         while not self._engine.is_closed:
-            changed = self._engine.pulse.next()
-            found: Sequence[Message] = await self.store.read(
+            changed = self._engine.wake_up.next()
+            found: Sequence[ReceivedMessage] = await self.store.read(
                 lambda tx: messages.unhandled(tx, vault, after, PAGE)  # noqa: B023
             )
             for message in found:
@@ -208,12 +228,12 @@ class Agent:
             if not found:
                 await changed.wait()
 
-    async def get_message(self, conn_id: str) -> Message | None:
-        """The oldest message not acknowledged; if there is none here, its router is asked (GET)."""
+    async def get_message(self, conn_id: str) -> ReceivedMessage | None:
+        """Return the oldest unacknowledged message; fetch one (GET) if none is stored."""
         return await self._engine.connections.fetch(conn_id)
 
     async def ack(self, conn_id: str, message_id: int) -> None:
-        """It was handled: it is not given again."""
+        """Mark a message as handled, so that it is not returned again."""
         known = await self.store.write(lambda tx: messages.set_handled(tx, conn_id, message_id))
         if not known:
             raise UnknownMessage("the connection has no such message")
@@ -224,11 +244,11 @@ class Agent:
     async def register_token(
         self, device: DeviceToken, mode: NotificationsMode, ntf_address: ServerAddress | str
     ) -> TokenStatus:
-        """Register this device, or go on with registering it, as its state needs."""
+        """Register this device, or resume its registration."""
         return await self.notifications.register_token(device, mode, _address(ntf_address))
 
     async def verify_token(self, nonce: bytes, box: bytes) -> TokenStatus:
-        """With what a verification push carried."""
+        """Verify the token with the code of a verification push."""
         return await self.notifications.verify_token(nonce, box)
 
     async def check_token(self) -> TokenStatus:
@@ -248,13 +268,13 @@ class Agent:
     async def get_notification_connections(
         self, nonce: bytes, payload: bytes
     ) -> list[NotificationInfo]:
-        """What a message push is about; then `get_message` fetches. Raises `BadNotification`."""
+        """Return the notifications of a message push. Raises `BadNotification`."""
         vault = self.store.vault
 
         def read(tx: Transaction) -> list[NotificationInfo]:
             token = ntf_store.load_token(tx, vault)
             if token is None or token.dh_secret is None:
-                raise Prohibited("no token is registered, so no push can be opened")
+                raise Prohibited("no token is registered, so no push can be decrypted")
 
             def find(queue: SMPQueueNtf) -> RcvQueue | None:
                 place = queue.server.fingerprint, queue.notifier_id
@@ -264,9 +284,9 @@ class Agent:
 
         found = await self.store.read(read)
         if not found:
-            raise BadNotification("the push is about no connection that is here")
+            raise BadNotification("the push names no connection of this agent")
         for info in found:
-            self._journal("agent_decrypted", notification=info.nonce)
+            self._journal.record(AgentDecrypted(notification=info.nonce))
         return found
 
 

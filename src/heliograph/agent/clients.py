@@ -1,8 +1,8 @@
-"""The pool of connections to routers: one to each router and purpose, shared by all who need it.
+"""A pool of connections to routers: one for each router and purpose.
 
-A connection is made when it is first asked for, and closed when nobody has asked for it in a while.
-One that is to be kept comes back by itself after growing, jittered delays; whoever asks for another
-that just failed is refused at once until its delay is over.
+A connection is opened on first use and closed after an idle time. A connection that is kept is
+reopened with exponential backoff and jitter; a request for any other connection fails at once until
+the backoff of its last failure has passed.
 """
 
 import asyncio
@@ -12,9 +12,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any
 
 from heliograph.runtime.backoff import Backoff
+from heliograph.tasks import TaskScope
 from heliograph.transport.client import Client, ClientConfig
 from heliograph.transport.errors import (
     ClientError,
@@ -22,6 +22,7 @@ from heliograph.transport.errors import (
     HandshakeFailed,
     RequestRefused,
 )
+from heliograph.transport.protocols import Response
 from heliograph.wire.addresses import Scheme, ServerAddress
 from heliograph.wire.errors import STORE, ErrorCode
 from heliograph.wire.versions import VersionRange
@@ -31,8 +32,8 @@ logger = logging.getLogger(__name__)
 _TEMPORARY = (ErrorCode.QUOTA, ErrorCode.INTERNAL, ErrorCode.EXPIRED)
 
 
-class Purpose(Enum):
-    """A router serves SUB and GET of one queue only on different connections."""
+class ClientPurpose(Enum):
+    """The use of a connection: routers serve SUB and GET of a queue only on different ones."""
 
     COMMANDS = "commands"
     GET = "get"
@@ -40,7 +41,7 @@ class Purpose(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Times in seconds. `stable_after` is how long a connection lasts before delays start anew.
+    """Times in seconds. `stable_after` is how long a connection lasts before the backoff is reset.
 
     The versions of `config` are those of messaging routers.
     """
@@ -52,25 +53,25 @@ class ClientSettings:
     stable_after: float = 10.0
 
 
-Key = tuple[Scheme, bytes, Purpose]
-ReceivedHandler = Callable[[Client, bytes, Any], None]
-"""Called with what a messaging router sent unasked: the client, the entity ID, the message."""
+Key = tuple[Scheme, bytes, ClientPurpose]
+ReceivedHandler = Callable[[Client, bytes, Response], None]
+"""Called with a message that a messaging router pushed: the client, the entity ID, the message."""
 
 ConnectedHandler = Callable[[Client], None]
 DisconnectedHandler = Callable[[Client], None]
 
 
 def is_temporary(error: Exception) -> bool:
-    """Whether the same request may succeed later."""
+    """Return whether the same request may succeed later."""
     if isinstance(error, RequestRefused):
         return error.error in _TEMPORARY or isinstance(error.error, STORE)
     if isinstance(error, HandshakeFailed):
-        return True  # a router that is being replaced, or someone in between
+        return True  # the router is being replaced, or another server answered
     return isinstance(error, ClientError)
 
 
-class Clients:
-    """`on_received` and the others hear of messaging routers' connections for commands only."""
+class ClientPool:
+    """A pool. Handlers are called only for command connections to messaging routers."""
 
     def __init__(
         self,
@@ -91,29 +92,29 @@ class Clients:
     async def smp(
         self,
         address: ServerAddress,
-        purpose: Purpose = Purpose.COMMANDS,
+        purpose: ClientPurpose = ClientPurpose.COMMANDS,
         *,
         at_once: bool = False,
     ) -> Client:
-        """A connection to a messaging router. `at_once` tries also while a delay is not over."""
+        """Return a connection to a messaging router; `at_once` ignores a backoff."""
         return await self._entry(address, purpose).get(at_once=at_once)
 
     async def ntf(self, address: ServerAddress, *, at_once: bool = False) -> Client:
-        """A connection to a notification router."""
-        return await self._entry(address, Purpose.COMMANDS).get(at_once=at_once)
+        """Return a connection to a notification router; `at_once` ignores a backoff."""
+        return await self._entry(address, ClientPurpose.COMMANDS).get(at_once=at_once)
 
     def connected(self, address: ServerAddress) -> Client | None:
-        """The connection for commands, if there is one now."""
-        entry = self._entries.get((address.scheme, address.fingerprint, Purpose.COMMANDS))
+        """Return the open connection for commands, or None."""
+        entry = self._entries.get((address.scheme, address.fingerprint, ClientPurpose.COMMANDS))
         return entry.live if entry is not None else None
 
     def keep(self, address: ServerAddress, *, wanted: bool = True) -> None:
-        """Keep the connection for commands, and make it again whenever it is lost; or no more."""
-        self._entry(address, Purpose.COMMANDS).keep(wanted=wanted)
+        """Keep the connection for commands open and reconnect when it is lost; or stop doing so."""
+        self._entry(address, ClientPurpose.COMMANDS).keep(wanted=wanted)
 
     def moved(self, address: ServerAddress) -> None:
-        """A router may be reached elsewhere from now on; what is connected stays so."""
-        for purpose in Purpose:
+        """Set a router's new address. Open connections stay open."""
+        for purpose in ClientPurpose:
             entry = self._entries.get((address.scheme, address.fingerprint, purpose))
             if entry is not None and entry.address != address:
                 entry.move(address)
@@ -122,7 +123,7 @@ class Clients:
         self._closed = True
         await asyncio.gather(*[entry.close() for entry in self._entries.values()])
 
-    def _entry(self, address: ServerAddress, purpose: Purpose) -> "_Entry":
+    def _entry(self, address: ServerAddress, purpose: ClientPurpose) -> "_Entry":
         if self._closed:
             raise ConnectFailed("the agent is closed")
         key = address.scheme, address.fingerprint, purpose
@@ -133,9 +134,12 @@ class Clients:
 
 
 class _Entry:
-    """One router and purpose."""
+    """The connection to one router for one purpose.
 
-    def __init__(self, pool: Clients, address: ServerAddress, purpose: Purpose) -> None:
+    Its attributes are one state machine: connected, connecting, backing off, or idle.
+    """
+
+    def __init__(self, pool: ClientPool, address: ServerAddress, purpose: ClientPurpose) -> None:
         self.address = address
         self._purpose = purpose
         self._pool = pool
@@ -151,7 +155,7 @@ class _Entry:
         self._connecting: asyncio.Task[Client] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = TaskScope()
 
     @property
     def live(self) -> Client | None:
@@ -171,7 +175,7 @@ class _Entry:
             self._connecting.add_done_callback(self._connected)
         connecting = self._connecting
         try:
-            # Shared: one who gives up must not take it from the others.
+            # Shared: a cancelled caller must not cancel it for the others.
             return await asyncio.shield(connecting)
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -183,7 +187,7 @@ class _Entry:
         self.address = address
         self._failures, self._next_at = 0, 0.0
         if self._keeper is not None:
-            self._keeper.cancel()  # it may be in a long delay
+            self._keeper.cancel()  # its current backoff may be long
             self._keeper = self._loop.create_task(self._persist())
 
     def keep(self, *, wanted: bool) -> None:
@@ -199,7 +203,7 @@ class _Entry:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*self._closing, return_exceptions=True)
+        await self._closing.wait()
         if self._client is not None:
             await self._client.close()
 
@@ -207,7 +211,7 @@ class _Entry:
         received = self._pool._on_received if self._hears else None
         connected: list[Client] = []
 
-        def on_push(entity_id: bytes, message: Any) -> None:
+        def on_push(entity_id: bytes, message: Response) -> None:
             if received is not None and connected:
                 received(connected[0], entity_id, message)
 
@@ -237,18 +241,18 @@ class _Entry:
             return
         client = task.result()
         if self._pool._closed:
-            self._close(client)  # too late: nobody would close it
+            self._close(client)  # closed meanwhile: nothing else would close this one
             return
         self._client, self._since, self._failure = client, now, None
         self._watch_idleness(self._settings.idle_after)
         if not client.is_connected:
-            self._lost(client, None)  # before anybody could hear of it
+            self._lost(client, None)  # lost before the handlers were called
         elif self._hears and self._pool._on_connected is not None:
             self._pool._on_connected(client)
 
     @property
     def _hears(self) -> bool:
-        return self.address.scheme is Scheme.SMP and self._purpose is Purpose.COMMANDS
+        return self.address.scheme is Scheme.SMP and self._purpose is ClientPurpose.COMMANDS
 
     def _lost(self, client: Client, reason: Exception | None) -> None:
         if client is not self._client:
@@ -266,7 +270,7 @@ class _Entry:
             self._keeper = self._loop.create_task(self._persist())
 
     async def _persist(self) -> None:
-        """Connect, however often it takes."""
+        """Connect, with backoff, until it succeeds."""
         try:
             while self._wanted and self.live is None:
                 await asyncio.sleep(max(self._next_at - self._loop.time(), 0.0))
@@ -293,6 +297,4 @@ class _Entry:
         self._close(client)
 
     def _close(self, client: Client) -> None:
-        task = self._loop.create_task(client.close())
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing.spawn(client.close(), name="agent disconnect")

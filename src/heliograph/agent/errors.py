@@ -1,8 +1,8 @@
-"""What may go wrong with an agent. Each text says what to do, and holds no secret.
+"""Errors of an agent. Each text says what to do, and contains no secret.
 
 Exception
 └── AgentError
-    ├── StoreInUse             the store is held by another process for too long
+    ├── StoreInUse             another process has locked the store for too long
     ├── PassphraseError        the store cannot be opened
     │   ├── PassphraseNeeded   it is encrypted, and no passphrase was given
     │   ├── WrongPassphrase    it is encrypted with another one
@@ -11,6 +11,7 @@ Exception
     ├── UnknownMessage         no message of the connection has this ID
     ├── MessageTooLong         the body does not fit in a message
     ├── BadInvitation          a text that is no invitation
+    ├── LinkUsed               a short link that leads nowhere any more
     ├── BadNotification        a push that cannot be opened, or names no queue of ours
     ├── Prohibited             an operation that makes no sense in this state
     └── RouterError            the router refused, or cannot be reached
@@ -18,11 +19,11 @@ Exception
 
 
 class AgentError(Exception):
-    """Something that an agent was asked to do, and did not."""
+    """An operation of an agent failed."""
 
 
 class StoreInUse(AgentError):
-    """Another process holds the store for too long."""
+    """Another process has locked the store for too long."""
 
 
 class PassphraseError(AgentError):
@@ -54,19 +55,23 @@ class MessageTooLong(AgentError):
 
 
 class BadInvitation(AgentError):
-    """A text that is no invitation."""
+    """The text is not an invitation."""
+
+
+class LinkUsed(AgentError):
+    """A short link that was used already, or deleted."""
 
 
 class BadNotification(AgentError):
-    """A push that cannot be opened, or names no queue of ours."""
+    """A push cannot be decrypted, or names no queue of ours."""
 
 
 class Prohibited(AgentError):
-    """An operation that makes no sense in this state."""
+    """The operation is not possible in this state."""
 
 
 class RouterError(AgentError):
-    """The router refused, or cannot be reached. `temporary` says whether to try again."""
+    """The router refused, or cannot be reached. `temporary` says whether a retry may help."""
 
     def __init__(self, reason: str, *, temporary: bool) -> None:
         super().__init__(reason)

@@ -1,21 +1,21 @@
-"""What an agent tells its application, besides messages."""
+"""Events that an agent reports to its application, besides messages."""
 
 from dataclasses import dataclass
 
-from heliograph.agent.ntf_records import TokenInfo
+from heliograph.agent.records import TokenInfo
 from heliograph.wire.addresses import ServerAddress
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionReady:
-    """Messages to the other side leave from now on."""
+    """Messages to the other side can be sent from now on."""
 
     conn_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class MessageSent:
-    """A router accepted it. `number` is what `send` gave."""
+    """A router accepted the message. `number` is what `send` returned."""
 
     conn_id: str
     number: int
@@ -23,7 +23,7 @@ class MessageSent:
 
 @dataclass(frozen=True, slots=True)
 class SendFailed:
-    """It will never be sent: mostly `AUTH`, when the other side has deleted the connection."""
+    """The message can never be sent: usually `AUTH`, the other side deleted the connection."""
 
     conn_id: str
     number: int
@@ -58,7 +58,7 @@ class RouterDisconnected:
 
 @dataclass(frozen=True, slots=True)
 class TokenChanged:
-    """Another status, mode or device; None when there is no token any more."""
+    """The token has another status, mode or device; None if it was deleted."""
 
     token: TokenInfo | None
 

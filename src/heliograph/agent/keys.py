@@ -1,7 +1,7 @@
-"""Keys at rest: sealed with a random key, which is itself sealed with a passphrase.
+"""Keys at rest: encrypted with a random key, which is itself encrypted with a passphrase.
 
-A store that was made without a passphrase keeps them as they are. Changing the passphrase changes
-only the one sealed key.
+A store without a passphrase keeps keys in plaintext. A change of the passphrase re-encrypts only
+the random key.
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ NONCE_SIZE = nacl.crypto_secretbox_NONCEBYTES
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What Argon2id spends on a passphrase; kept with the store, so it may grow later."""
+    """Cost of Argon2id; kept in each store, so that later stores can use a higher one."""
 
     operations: int = nacl.crypto_pwhash_argon2id_OPSLIMIT_INTERACTIVE
     memory: int = nacl.crypto_pwhash_argon2id_MEMLIMIT_INTERACTIVE
@@ -27,7 +27,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """What a store keeps to know its passphrase again; all None if it has none."""
+    """What a store keeps to verify its passphrase; all None if it has none."""
 
     salt: bytes | None = None
     operations: int | None = None
@@ -36,7 +36,7 @@ class Lock:
 
 
 class Vault:
-    """Seals what goes into the store, and opens what comes out of it."""
+    """Encrypts values that go into the store, and decrypts those that come out of it."""
 
     def __init__(self, key: bytes | None) -> None:
         self._key = key
@@ -69,12 +69,12 @@ class Vault:
         try:
             return nacl.crypto_secretbox_open(sealed[NONCE_SIZE:], sealed[:NONCE_SIZE], self._key)
         except NaclCryptoError:
-            raise AgentError("the store is damaged: a key in it does not open") from None
+            raise AgentError("the store is damaged: a key in it cannot be decrypted") from None
 
 
 @dataclass(frozen=True, slots=True)
 class Passphrase:
-    """What the user types. Empty is not a passphrase."""
+    """A passphrase as the user typed it. It is never empty."""
 
     text: str = field(repr=False)
 
@@ -88,7 +88,7 @@ class Passphrase:
 
 @lru_cache(maxsize=8)
 def _derive(text: str, salt: bytes, cost: Cost) -> bytes:
-    """Remembered, as an extension opens its store for each push and has little time for it."""
+    """Derive a key. Cached, because an extension opens its store for each push."""
     return nacl.crypto_pwhash_alg(
         KEY_SIZE,
         text.encode(),
@@ -100,7 +100,7 @@ def _derive(text: str, salt: bytes, cost: Cost) -> bytes:
 
 
 def new_lock(passphrase: Passphrase | None, cost: Cost) -> tuple[Lock, Vault]:
-    """For a new store."""
+    """Create the lock of a new store."""
     if passphrase is None:
         return Lock(), Vault(None)
     key = nacl.randombytes(KEY_SIZE)
@@ -114,7 +114,7 @@ def wrap(key: bytes, passphrase: Passphrase, cost: Cost) -> Lock:
 
 
 def unlock(lock: Lock, passphrase: Passphrase | None) -> Vault:
-    """The vault of an existing store."""
+    """Return the vault of an existing store."""
     if (
         lock.wrapped_key is None
         or lock.salt is None
@@ -130,4 +130,4 @@ def unlock(lock: Lock, passphrase: Passphrase | None) -> Vault:
         outer = Vault(passphrase.key(lock.salt, Cost(lock.operations, lock.memory)))
         return Vault(outer.open(lock.wrapped_key))
     except AgentError:
-        raise WrongPassphrase("the passphrase does not open this store: try again") from None
+        raise WrongPassphrase("wrong passphrase for this store: try again") from None

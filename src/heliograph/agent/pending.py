@@ -1,29 +1,30 @@
-"""Whether anything that is stored waits to be done: a look at the store, without an agent.
+"""Check whether any stored work is pending: reads the store, without an agent.
 
-Only what could be done now counts, if its router answers: neither what waits for the other side,
-nor what is due later.
+Only work that could be done now counts, if its router answers: neither what waits for the other
+side, nor what is due later.
 """
 
-from heliograph.agent import messages, ntf_store, queues
+from heliograph.agent.connections import queues
 from heliograph.agent.keys import Vault
-from heliograph.agent.ntf_context import NtfSettings, notified_queues
-from heliograph.agent.ntf_records import NotificationsMode, NtfToken, SubAction, TokenAction
-from heliograph.agent.ntf_subscription import allowed, is_due
-from heliograph.agent.steps import next_step
-from heliograph.agent.store import Store
-from heliograph.agent.token_machine import Cron
+from heliograph.agent.messages import store as messages
+from heliograph.agent.messages.steps import next_step
+from heliograph.agent.notifications import store as ntf_store
+from heliograph.agent.notifications.context import NotificationSettings, notified_queues
+from heliograph.agent.notifications.records import NtfToken, SubAction, TokenAction
+from heliograph.agent.notifications.subscription import allowed, is_due
+from heliograph.agent.store import AgentStore
 from heliograph.db.dialects import Transaction
-from heliograph.wire.tokens import TokenStatus
+from heliograph.wire.ntf.tokens import NotificationsMode, TokenStatus
 
 
-async def has_work(store: Store, settings: NtfSettings, now: float) -> bool:
-    """Of the token, of subscriptions, or of messages that were kept."""
+async def has_work(store: AgentStore, settings: NotificationSettings, now: float) -> bool:
+    """Return whether work of the token, of subscriptions or of messages is pending."""
     vault = store.vault
 
     def read(tx: Transaction) -> bool:
         token = ntf_store.load_token(tx, vault)
         return (
-            _has_token_work(token, settings.cron)
+            _has_token_work(token, settings, now)
             or _has_deletions(tx, now)
             or _has_subscriptions(tx, vault, token, settings, now)
             or _has_messages(tx, vault)
@@ -32,12 +33,15 @@ async def has_work(store: Store, settings: NtfSettings, now: float) -> bool:
     return await store.read(read)
 
 
-def _has_token_work(token: NtfToken | None, cron: Cron) -> bool:
+def _has_token_work(token: NtfToken | None, settings: NotificationSettings, now: float) -> bool:
     if token is None:
         return False
     if token.action in (TokenAction.REGISTER, TokenAction.VERIFY):
         return True
-    return token.status is TokenStatus.ACTIVE and token.cron_minutes != cron.minutes(token.mode)
+    if abs(now - token.checked_at) >= settings.check_token_after:  # also if the clock was set back
+        return True
+    minutes = settings.cron.minutes(token.mode)
+    return token.status is TokenStatus.ACTIVE and token.cron_minutes != minutes
 
 
 def _has_deletions(tx: Transaction, now: float) -> bool:
@@ -46,7 +50,11 @@ def _has_deletions(tx: Transaction, now: float) -> bool:
 
 
 def _has_subscriptions(
-    tx: Transaction, vault: Vault, token: NtfToken | None, settings: NtfSettings, now: float
+    tx: Transaction,
+    vault: Vault,
+    token: NtfToken | None,
+    settings: NotificationSettings,
+    now: float,
 ) -> bool:
     subs = ntf_store.all_subscriptions(tx)
     actions = allowed(tuple(SubAction), token)

@@ -1,24 +1,25 @@
-"""What an agent keeps of connections, their queues, and messages."""
+"""Records of connections, their queues, and messages."""
 
 from dataclasses import dataclass, field
 from enum import Enum
 
 from heliograph.wire.addresses import ServerAddress
+from heliograph.wire.ntf.tokens import DeviceToken, NotificationsMode, TokenStatus
 
 
 class ConnectionStatus(Enum):
     ACTIVE = "active"
     DELETED = "deleted"
-    """Gone for the user; kept until its queues are deleted at their routers."""
+    """Deleted by the user; kept until its queues are deleted at their routers."""
 
 
 class RcvStatus(Enum):
-    """A queue that we receive from."""
+    """The status of a queue that we receive from."""
 
     NEW = "new"
-    """Nobody is known to send to it yet."""
+    """No sender is known yet."""
     SECURING = "securing"
-    """The sender told us its key; the router was not told yet."""
+    """The sender sent its key, which is not set at the router yet (KEY)."""
     ACTIVE = "active"
     DELETING = "deleting"
     """To be deleted at the router."""
@@ -27,19 +28,19 @@ class RcvStatus(Enum):
 
 
 class SndStatus(Enum):
-    """A queue that we send to."""
+    """The status of a queue that we send to."""
 
     NEW = "new"
-    """Nothing was sent yet: it is secured, or the first message goes without authorization."""
+    """Nothing was sent yet: secure it, or send the first message without authorization."""
     SECURED = "secured"
-    """By us; the first message was not sent yet."""
+    """Secured by us; the first message was not sent yet."""
     CONFIRMED = "confirmed"
-    """The first message carried our key; we wait until the recipient says that it is set."""
+    """The first message carried our key; the recipient has yet to confirm that it is set."""
     ACTIVE = "active"
     ENDED = "ended"
-    """Another queue took its place."""
+    """Replaced by another queue."""
     REFUSED = "refused"
-    """The router does not let us send to it: it was deleted, or someone else secured it."""
+    """The router refuses our messages: the queue was deleted, or someone else secured it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True)
-class Notifier:
+class NotifierCredentials:
     """The recipient's side of notifier credentials: `auth_key` is the private one of NKEY."""
 
     notifier_id: bytes = field(repr=False)
@@ -61,9 +62,12 @@ class Notifier:
 
 @dataclass(frozen=True, slots=True)
 class RcvQueue:
-    """`queue_id` is local; keys are PKCS#8 and SubjectPublicKeyInfo, secrets 32 bytes.
+    """A queue that we receive from.
 
-    `dh_secret` is shared with the router, `e2e_secret` with the sender once its first message came.
+    `queue_id` is local; keys are PKCS#8 and SubjectPublicKeyInfo, secrets 32 bytes. `dh_secret` is
+    shared with the router, `e2e_secret` with the sender once its first message came.
+
+    It has one field per column of its table.
     """
 
     queue_id: int
@@ -79,10 +83,10 @@ class RcvQueue:
     sender_key: bytes | None = field(default=None, repr=False)
     sender_can_secure: bool = False
     replaces: int | None = None
-    """The queue whose place it takes, while queues are rotated."""
+    """The queue that this one replaces, during a rotation."""
     last_broker_ts: int | None = None
     """The newest time of a message received from it."""
-    notifier: Notifier | None = None
+    notifier: NotifierCredentials | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +99,13 @@ class SndQueue:
     is_current: bool
     sender_key: bytes = field(repr=False)
     e2e_public: bytes = field(repr=False)
-    """Ours, which the first message carries."""
+    """Our public key, which the first message carries."""
     e2e_secret: bytes = field(repr=False)
     sender_can_secure: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing:
+class OutgoingMessage:
     """A message that a router has not accepted yet. `queue_id` binds it to one queue."""
 
     seq: int
@@ -116,21 +120,21 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionInfo:
-    """For people. `is_ready` says whether messages leave; `failed` are numbers and errors."""
+    """A summary for status displays. `failed` are numbers and errors of messages never sent."""
 
     conn_id: str
     is_ready: bool
     enable_ntfs: bool
     routers: tuple[ServerAddress, ...]
-    """Those that we receive from."""
+    """Routers of the queues that we receive from."""
     to_send: int
     unhandled: int
     failed: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """A received message. `message_id` is its place among all; the other ID is the router's."""
+class ReceivedMessage:
+    """A received message. `message_id` is local and increases; `broker_id` is the router's."""
 
     message_id: int
     conn_id: str
@@ -142,7 +146,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class NotificationInfo:
-    """One notification of a push. `meta` cannot always be opened, so both of it may be None."""
+    """One notification of a push; without time and ID if they cannot be decrypted."""
 
     conn_id: str
     queue_id: int
@@ -150,3 +154,15 @@ class NotificationInfo:
     msg_id: bytes | None = field(repr=False)
     msg_ts: int | None
     nonce: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenInfo:
+    """The public state of a token, for apps to show."""
+
+    device: DeviceToken = field(repr=False)
+    status: TokenStatus
+    mode: NotificationsMode
+    ntf_address: ServerAddress
+    token_id: bytes | None = field(default=None, repr=False)
+    """The ID at the router, once it is registered there."""

@@ -1,6 +1,7 @@
-"""The tables of connections, queues and messages. Times in milliseconds, unless a router's.
+"""The tables of connections, queues, messages and notifications. Times in milliseconds, unless a
+router's.
 
-Columns that hold keys, secrets and bodies are sealed when the store has a passphrase.
+Columns that hold keys, secrets, bodies and device tokens are sealed if the store has a passphrase.
 """
 
 from heliograph.db.database import Migration
@@ -17,7 +18,7 @@ MIGRATIONS = (
             wrapped_key {blob}
         );
         CREATE TABLE servers (
-            server_id INTEGER PRIMARY KEY,
+            server_id {identity},
             scheme TEXT NOT NULL,
             fingerprint {blob} NOT NULL,
             address TEXT NOT NULL,
@@ -31,9 +32,9 @@ MIGRATIONS = (
             created_at BIGINT NOT NULL
         );
         CREATE TABLE rcv_queues (
-            queue_id INTEGER PRIMARY KEY,
+            queue_id {identity},
             conn_id TEXT NOT NULL REFERENCES connections ON DELETE CASCADE,
-            server_id INTEGER NOT NULL REFERENCES servers,
+            server_id BIGINT NOT NULL REFERENCES servers,
             rcv_id {blob} NOT NULL,
             snd_id {blob} NOT NULL,
             status TEXT NOT NULL,
@@ -43,7 +44,7 @@ MIGRATIONS = (
             e2e_secret {blob},
             sender_key {blob},
             sender_can_secure INTEGER NOT NULL,
-            replaces INTEGER,
+            replaces BIGINT,
             last_broker_ts BIGINT,
             notifier_id {blob},
             notifier_key {blob},
@@ -56,9 +57,9 @@ MIGRATIONS = (
         CREATE INDEX rcv_queues_to_do ON rcv_queues (status)
             WHERE status IN ('securing', 'deleting');
         CREATE TABLE snd_queues (
-            queue_id INTEGER PRIMARY KEY,
+            queue_id {identity},
             conn_id TEXT NOT NULL REFERENCES connections ON DELETE CASCADE,
-            server_id INTEGER NOT NULL REFERENCES servers,
+            server_id BIGINT NOT NULL REFERENCES servers,
             snd_id {blob} NOT NULL,
             status TEXT NOT NULL,
             is_current INTEGER NOT NULL,
@@ -68,10 +69,16 @@ MIGRATIONS = (
             sender_can_secure INTEGER NOT NULL,
             UNIQUE (conn_id, server_id, snd_id)
         );
+        CREATE TABLE link_keys (
+            fingerprint {blob} NOT NULL,
+            link_id {blob} NOT NULL,
+            sender_key {blob} NOT NULL,
+            PRIMARY KEY (fingerprint, link_id)
+        );
         CREATE TABLE outgoing (
-            seq INTEGER PRIMARY KEY AUTOINCREMENT,
+            seq {identity},
             conn_id TEXT NOT NULL REFERENCES connections ON DELETE CASCADE,
-            queue_id INTEGER,
+            queue_id BIGINT,
             number BIGINT NOT NULL,
             kind {blob} NOT NULL,
             notification INTEGER NOT NULL,
@@ -82,9 +89,9 @@ MIGRATIONS = (
         );
         CREATE INDEX outgoing_by_connection ON outgoing (conn_id, seq);
         CREATE TABLE received (
-            message_id INTEGER PRIMARY KEY AUTOINCREMENT,
+            message_id {identity},
             conn_id TEXT NOT NULL REFERENCES connections ON DELETE CASCADE,
-            queue_id INTEGER NOT NULL,
+            queue_id BIGINT NOT NULL,
             broker_id {blob} NOT NULL,
             broker_ts BIGINT NOT NULL,
             number BIGINT,
@@ -96,6 +103,58 @@ MIGRATIONS = (
         );
         CREATE INDEX received_unhandled ON received (conn_id, message_id) WHERE body IS NOT NULL;
         CREATE INDEX received_handled ON received (received_at) WHERE body IS NULL
+        """,
+    ),
+    Migration(
+        "ntf_0001_notifications",
+        """
+        CREATE TABLE ntf_token (
+            id INTEGER PRIMARY KEY CHECK (id = 1),
+            device {blob} NOT NULL,
+            ntf_address TEXT NOT NULL,
+            auth_public {blob} NOT NULL,
+            auth_private {blob} NOT NULL,
+            dh_public {blob} NOT NULL,
+            dh_private {blob} NOT NULL,
+            mode TEXT NOT NULL,
+            token_id {blob},
+            dh_secret {blob},
+            status TEXT NOT NULL,
+            action TEXT,
+            code {blob},
+            cron_minutes INTEGER NOT NULL,
+            created_at BIGINT NOT NULL,
+            checked_at BIGINT NOT NULL
+        );
+        CREATE TABLE ntf_last_device (
+            id INTEGER PRIMARY KEY CHECK (id = 1),
+            device {blob} NOT NULL,
+            ntf_address TEXT NOT NULL
+        );
+        CREATE TABLE ntf_tokens_to_delete (
+            token_id {blob} PRIMARY KEY,
+            ntf_address TEXT NOT NULL,
+            auth_private {blob} NOT NULL,
+            due BIGINT NOT NULL,
+            attempts INTEGER NOT NULL,
+            created_at BIGINT NOT NULL
+        );
+        CREATE TABLE ntf_subscriptions (
+            conn_id TEXT PRIMARY KEY,
+            smp_address TEXT NOT NULL,
+            ntf_address TEXT NOT NULL,
+            notifier_id {blob},
+            token_id {blob},
+            subscription_id {blob},
+            stage TEXT NOT NULL,
+            state TEXT,
+            action TEXT,
+            due BIGINT NOT NULL,
+            attempts INTEGER NOT NULL,
+            revision BIGINT NOT NULL
+        );
+        CREATE INDEX ntf_subscriptions_by_smp ON ntf_subscriptions (smp_address, action, due);
+        CREATE INDEX ntf_subscriptions_by_ntf ON ntf_subscriptions (ntf_address, action, due)
         """,
     ),
 )

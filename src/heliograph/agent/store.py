@@ -1,7 +1,7 @@
-"""The agent's store: SQLite in a file that two processes may have open at once.
+"""The agent's store, in a file or at a PostgreSQL server; two processes may have it open at once.
 
-Nothing of it is kept in memory, so neither process can make the other stale. Whatever both might do
-at once happens in one transaction, or under one of `locks`.
+Nothing is cached in memory, so neither process reads stale state. Whatever both might do at once
+happens in one transaction, or under one of `locks`.
 """
 
 import asyncio
@@ -13,12 +13,11 @@ from typing import TypeVar
 
 from heliograph.agent.errors import AgentError, StoreInUse
 from heliograph.agent.keys import Cost, Lock, Passphrase, Vault, new_lock, unlock
-from heliograph.agent.locks import Locks
-from heliograph.agent.ntf_schema import NTF_MIGRATIONS
 from heliograph.agent.schema import MIGRATIONS
 from heliograph.db.database import Database
 from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseBusy, DatabaseError
+from heliograph.db.locks import Locks, open_locks
 
 T = TypeVar("T")
 
@@ -32,8 +31,8 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Store:
-    """An open store. Make one by `Store.open`."""
+class AgentStore:
+    """An open store. Create it with `AgentStore.open`."""
 
     def __init__(self, database: Database, locks: Locks, vault: Vault) -> None:
         self.database = database
@@ -43,58 +42,68 @@ class Store:
 
     @classmethod
     async def open(
-        cls, path: Path, passphrase: str | None = None, *, cost: Cost | None = None
-    ) -> "Store":
-        """Open the file, or the file in a directory; make it if there is none.
+        cls,
+        place: Path | str,
+        passphrase: str | None = None,
+        *,
+        cost: Cost | None = None,
+        must_be_new: bool = False,
+    ) -> "AgentStore":
+        """Open a file, the file in a directory, or a URL as of routers; create what is missing.
 
-        Raises `PassphraseError` if it cannot be opened so.
+        Raises `PassphraseError` if the passphrase does not fit, and `StoreInUse` if `must_be_new`
+        and there is one already.
         """
         secret = None if passphrase is None else Passphrase(passphrase)
-        file, locks = _prepare(path)
+        url, name = _locate(place)
+        locks: Locks | None = None
         database: Database | None = None
         try:
-            # One at a time: SQLite cannot switch to WAL, nor we migrate, beside each other.
+            locks = open_locks(url)
+            # One process at a time: switching to WAL and migrations must not run concurrently.
             async with locks.hold("open", OPEN_TIMEOUT):
-                database = await Database.open(f"sqlite:///{file}", (*MIGRATIONS, *NTF_MIGRATIONS))
+                database = await Database.open(url, MIGRATIONS, shared=True)
                 await database.read(lambda tx: None)
                 lock, vault = await _lock_of(database, secret, cost or Cost())
+                if vault is None and must_be_new:
+                    raise StoreInUse(f"{name} belongs to another agent: give each its own")
                 if vault is None:
                     vault = await asyncio.to_thread(unlock, lock, secret)
         except BaseException as exc:
             if database is not None:
                 await database.close()
-            locks.close()
+            if locks is not None:
+                locks.close()
             if isinstance(exc, TimeoutError):
-                raise StoreInUse(f"{file}: another process is opening it for too long") from exc
+                raise StoreInUse(f"{name}: another process took too long to open it") from exc
             if isinstance(exc, DatabaseError):
-                raise AgentError(f"{file}: {str(exc).removeprefix(f'{file}: ')}") from exc
+                raise AgentError(f"{name}: {str(exc).removeprefix(f'{name}: ')}") from exc
             raise
         return cls(database, locks, vault)
 
     async def close(self) -> None:
-        """Finish what was submitted, then close."""
+        """Finish submitted transactions, then close."""
         self._closed = True
         try:
             async with self.locks.hold("open", OPEN_TIMEOUT):
                 await self.database.close()
-        except TimeoutError:
+        except (TimeoutError, DatabaseError):
             await self.database.close()
         finally:
             self.locks.close()
 
     async def write(self, function: Callable[[Transaction], T]) -> T:
-        """As `Database.write`; waits while the other process writes."""
-        return await self._patiently(lambda: self.database.write(function))
+        """Run a write transaction; wait while the other process writes."""
+        return await self._retry_while_busy(lambda: self.database.write(function))
 
     async def read(self, function: Callable[[Transaction], T]) -> T:
-        return await self._patiently(lambda: self.database.read(function))
+        return await self._retry_while_busy(lambda: self.database.read(function))
 
     async def data_version(self) -> int:
-        """Another number after anybody, here or in the other process, has written."""
-        [[version]] = await self.read(lambda tx: tx.query("PRAGMA data_version"))
-        return int(version)
+        """Return a number that changes with every write, by this or the other process."""
+        return await self.read(lambda tx: tx.data_version())
 
-    async def _patiently(self, submit: Callable[[], "asyncio.Future[T]"]) -> T:
+    async def _retry_while_busy(self, submit: Callable[[], "asyncio.Future[T]"]) -> T:
         deadline = time.monotonic() + BUSY_FOR
         while True:
             if self._closed:
@@ -103,25 +112,27 @@ class Store:
                 return await submit()
             except DatabaseBusy as exc:
                 if time.monotonic() > deadline:
-                    raise StoreInUse("another process holds the store for too long") from exc
+                    raise StoreInUse("another process has locked the store for too long") from exc
             await asyncio.sleep(BUSY_WAIT * (1 + random.random()))  # noqa: S311
 
 
-def _prepare(path: Path) -> tuple[Path, Locks]:
-    """The file, and its locks, that only we may read."""
+def _locate(place: Path | str) -> tuple[str, str]:
+    """Return the URL of a store, and its name in error messages, which contains no password."""
+    if isinstance(place, str) and "://" in place:
+        return place, "the store"
+    path = Path(place)
     file = path / FILE if path.is_dir() or not path.suffix else path
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file.touch(mode=0o600)
-        return file, Locks(file.with_name(f"{file.name}.lock"))
     except OSError as exc:
         raise AgentError(f"{file}: {exc.strerror}") from exc
+    return f"sqlite:///{file}", str(file)
 
 
 async def _lock_of(
     database: Database, passphrase: Passphrase | None, cost: Cost
 ) -> tuple[Lock, Vault | None]:
-    """What the store has, or of a new store what it now has, with its vault."""
+    """Return the store's lock; for a new store, create the lock and return its vault too."""
     rows = await database.read(
         lambda tx: tx.query("SELECT salt, operations, memory, wrapped_key FROM vault")
     )

@@ -1,40 +1,40 @@
-"""What the commands of every router have in common: a directory, an address, errors as text."""
+"""What commands share: `--dir`, errors as one line of text, backups and certificate rotation."""
 
 import argparse
+import errno
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
+from heliograph.cli.arguments import Subparsers
 from heliograph.db.dialects import open_dialect
 from heliograph.db.errors import DatabaseError
 from heliograph.runtime import logs
-from heliograph.runtime.config import FILE_NAME, load
-from heliograph.runtime.config_text import changed
-from heliograph.runtime.errors import ConfigError, OperatorError, StartError
-from heliograph.runtime.identity import CA_KEY, load_identity, rotate_leaf
+from heliograph.runtime.config.file import FILE_NAME
+from heliograph.runtime.config.sections import SQLITE
+from heliograph.runtime.errors import OperatorError, StartError
+from heliograph.runtime.identity import CA_KEY, SERVER_KEY, load_identity, rotate_leaf
 from heliograph.runtime.process import running_address
-from heliograph.runtime.sections import SQLITE, Listen
 from heliograph.wire.primitives import b64encode
 
 Run = Callable[[argparse.Namespace], int]
-C = TypeVar("C")
-L = TypeVar("L", bound=Listen)
+
+_DENIED = (errno.EACCES, errno.EPERM)
 
 _ROTATION = """\
-Make a new online key, and a certificate for it that the authority signs. Clients know a router by
-its authority, so the address stays. The authority's key is needed for this alone: keep it
-elsewhere, and name it with --ca-key when you rotate. The old files stay until the new are whole,
-so an interruption leaves a router that starts.
+Create a new online key and a certificate for it, signed by the router's authority. Clients know a
+router by its authority, so the address stays. This is the only command that needs the authority's
+key: keep it elsewhere, and name it with --ca-key when you rotate. The old files stay until the new
+ones are complete, so a router still starts after an interruption.
 """
 
 
 def add_action(
-    actions: Any, part: str, name: str, help: str, run: Run, description: str | None = None
+    actions: Subparsers, part: str, name: str, help: str, run: Run, description: str | None = None
 ) -> argparse.ArgumentParser:
-    """A command with `--dir`; what only the operator can put right ends it with code 1."""
+    """Add a command with `--dir`. Errors that the operator can fix end it with code 1."""
     parser: argparse.ArgumentParser = actions.add_parser(
         name,
         help=help,
@@ -44,75 +44,26 @@ def add_action(
     parser.add_argument(
         "--dir",
         type=Path,
-        default=_default_directory(part),
+        default=default_home() / part,
         metavar="DIR",
         help=f"the router's directory (default: $HELIOGRAPH_HOME/{part}, or ~/.heliograph/{part})",
     )
-    parser.set_defaults(run=reporting(f"heliograph {part} {name}", run))
+
+    def run_in_directory(options: argparse.Namespace) -> int:
+        options.dir = router_directory(options.dir, part)
+        return run(options)
+
+    parser.set_defaults(run=reporting(f"heliograph {part} {name}", run_in_directory))
     return parser
 
 
-def add_address(parser: argparse.ArgumentParser, default: Listen, what: str) -> None:
-    parser.add_argument(
-        "--host",
-        help=f"the name or address clients use, {what} (default: {default.host})",
-    )
-    parser.add_argument(
-        "--port",
-        type=int,
-        help=f"the TCP port, {what}; 0 is any free one (default: {default.port})",
-    )
-
-
-def load_config(kind: type[C], part: str, prefix: str, options: argparse.Namespace) -> C:
-    """That of the router in `--dir`, with the address of the command line where there is one."""
-    file = options.dir / FILE_NAME
-    overrides = {
-        "listen.host": getattr(options, "host", None),
-        "listen.port": getattr(options, "port", None),
-    }
-    if not file.exists():
-        raise StartError(f"{file} is missing: run `heliograph {part} init --dir {options.dir}`")
-    return load(kind, file, prefix=prefix, overrides=overrides)
-
-
-def chosen_address(kind: type[L], options: argparse.Namespace) -> L:
-    """What a new router shall listen on."""
-    given = {"host": options.host, "port": options.port}
-    listen = kind(**{key: value for key, value in given.items() if value is not None})
-    problems = [f"--{key}: {problem}" for key, problem in listen.check()]
-    if not 0 <= listen.port <= 65535:
-        problems.append("--port: must be between 0 and 65535")
-    if problems:
-        raise ConfigError(problems)
-    return listen
-
-
-def new_config_file(directory: Path) -> Path:
-    """Where a new router's configuration goes, if there is none."""
-    file = directory / FILE_NAME
-    if file.exists():
-        raise StartError(f"{file} exists already: choose another directory, or move it away")
-    return file
-
-
-def report_check(config: Any, file: Path, looks: Iterable[Callable[[], object]]) -> None:
-    """What a start would stumble over, all of it at once; or how the defaults were changed."""
-    problems = []
-    for look in looks:
-        try:
-            look()
-        except OperatorError as exc:
-            problems.append(str(exc))
-    if problems:
-        raise ConfigError(problems)
-    print(f"{file} is good. What differs from the defaults:")
-    for line in changed(config):
-        print(f"  {line}")
-
-
-def _default_directory(part: str) -> Path:
-    return default_home() / part
+def router_directory(given: Path | str, part: str) -> Path | str:
+    """Return the directory of a part: the one given, or the part's in a system's directory."""
+    if not isinstance(given, Path):
+        return given  # the pipeline's may be a URL
+    inside = given / part
+    is_system = (inside / FILE_NAME).exists() and not (given / SERVER_KEY).exists()
+    return inside if is_system else given
 
 
 def default_home() -> Path:
@@ -121,30 +72,39 @@ def default_home() -> Path:
 
 
 def reporting(command: str, run: Run) -> Run:
-    """What only the operator can put right becomes text and exit code 1."""
+    """Turn errors that the operator can fix into text on standard error and exit code 1."""
 
     def run_and_report(options: argparse.Namespace) -> int:
         logs.set_up()
         try:
             return run(options)
         except OperatorError as exc:
-            for line in str(exc).splitlines():
-                print(f"{command}: {line}", file=sys.stderr)
-            return 1
+            text = str(exc)
+        except BrokenPipeError:
+            raise
+        except OSError as exc:
+            if exc.errno == errno.ENOSPC or exc.filename is None:
+                raise
+            text = f"{exc.filename}: {exc.strerror}"
+            if exc.errno in _DENIED:
+                text += ": run this as the user who owns it, or as root"
+        for line in text.splitlines():
+            print(f"{command}: {line}", file=sys.stderr)
+        return 1
 
     return run_and_report
 
 
-def add_rotation(actions: Any, part: str, host: Callable[[argparse.Namespace], str]) -> None:
-    """`rotate-certificate`; ``host`` finds the one of the configuration."""
+def add_rotation(actions: Subparsers, part: str, host: Callable[[argparse.Namespace], str]) -> None:
+    """Add `rotate-certificate`; ``host`` returns the one of the configuration."""
 
     def rotate(options: argparse.Namespace) -> int:
         rotate_leaf(options.dir, host(options), time.time(), options.ca_key)
         fingerprint = b64encode(load_identity(options.dir, time.time()).fingerprint)
-        print("Replaced server.key and server.crt; the address, and in it the fingerprint")
-        print(f"{fingerprint}, are the same.")
+        print("Replaced server.key and server.crt. The address and its fingerprint")
+        print(f"{fingerprint} stay the same.")
         if running_address(options.dir) is not None:
-            print("Restart the router: the one that runs shows the old certificate until then.")
+            print("Restart the router: until then it uses the old certificate.")
         if options.ca_key is None:
             print(f"Now move {options.dir / CA_KEY} off this machine: the router does not need it.")
         return 0
@@ -162,14 +122,14 @@ def add_rotation(actions: Any, part: str, host: Callable[[argparse.Namespace], s
     )
 
 
-def add_backup(actions: Any, part: str, url: Callable[[argparse.Namespace], str]) -> None:
-    """`backup`; ``url`` finds the store."""
+def add_backup(actions: Subparsers, part: str, url: Callable[[argparse.Namespace], str]) -> None:
+    """Add `backup`; ``url`` returns the URL of the store."""
 
     def copy(options: argparse.Namespace) -> int:
         if options.file.exists():
             raise StartError(f"{options.file} exists already: choose another name")
         if not options.file.parent.is_dir():
-            raise StartError(f"there is no directory {options.file.parent}: make it first")
+            raise StartError(f"there is no directory {options.file.parent}: create it first")
         store = url(options)
         if store.startswith(SQLITE) and not Path(store.removeprefix(SQLITE)).exists():
             raise StartError("there is no store yet: the router was never started")
@@ -179,7 +139,6 @@ def add_backup(actions: Any, part: str, url: Callable[[argparse.Namespace], str]
                 dialect.backup(options.file)
             finally:
                 dialect.close()
-            options.file.chmod(0o600)
         except (DatabaseError, OSError) as exc:
             raise StartError(f"the store cannot be copied to {options.file}: {exc}") from exc
         print(f"Copied the store to {options.file}. Keep the keys in {options.dir} with it.")

@@ -1,4 +1,4 @@
-"""`heliograph doctor`: what is wrong with an installation, and what to do about it."""
+"""`heliograph doctor`: find what is wrong with an installation, and what to do about it."""
 
 import argparse
 import json
@@ -8,14 +8,18 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from heliograph.cli.arguments import Subparsers
 from heliograph.runtime import logs
 from heliograph.transport import loop
 
+if TYPE_CHECKING:
+    from heliograph.doctor.findings import Finding
+
 _DESCRIPTION = """\
-Look at routers, running or not, and say what is wrong and what to do: configuration, keys and
-certificates, permissions, clock, disk, database, what is owed, credentials of push providers, the
+Check routers, running or not, and report what is wrong and what to do: configuration, keys and
+certificates, permissions, clock, disk, database, pending pushes, credentials of push providers, the
 router itself, the messaging routers it subscribes to, and the data pipeline. It changes nothing.
 """
 
@@ -29,7 +33,7 @@ The exit code is 0 if nothing is wrong, warnings allowed, and 1 if there is a pr
 """
 
 
-def add(commands: Any) -> None:
+def add(commands: Subparsers) -> None:
     parser = commands.add_parser(
         "doctor",
         help="find what is wrong with an installation",
@@ -58,20 +62,20 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--online",
         action="store_true",
-        help="also send a push to a device that does not exist: the provider's answer tells"
-        " whether it takes our credentials",
+        help="also send a push to a device that does not exist: the provider's answer shows"
+        " whether it accepts our credentials",
     )
     parser.add_argument(
         "--show-hosts",
         action="store_true",
-        help="name messaging routers that are not your own; else they are numbers",
+        help="name messaging routers that are not your own; by default they are numbered",
     )
     parser.add_argument(
         "--min-free",
         type=int,
         default=1024,
         metavar="MB",
-        help="how much room there should be on disk (default: 1024)",
+        help="how much disk space should be free (default: 1024)",
     )
     parser.add_argument(
         "--pipeline",
@@ -79,8 +83,8 @@ def add(commands: Any) -> None:
         metavar="DIR",
         help="the data pipeline's directory (default: tables or pipeline beside the router's)",
     )
-    parser.add_argument("--strict", action="store_true", help="warnings count as problems")
-    parser.add_argument("--json", action="store_true", help="for machines")
+    parser.add_argument("--strict", action="store_true", help="count warnings as problems")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
@@ -110,34 +114,34 @@ def run(options: argparse.Namespace) -> int:
     counts: Counter[Level] = Counter()
     found: dict[str, list[Finding]] = {}
 
-    def note(directory: Path, finding: Finding) -> None:
+    def report(directory: Path, finding: Finding) -> None:
         if str(directory) not in found and not options.json:
             print(directory, flush=True)
         found.setdefault(str(directory), []).append(finding)
         counts[finding.level] += 1
         if not options.json:
-            _tell(finding)
+            _print(finding)
 
-    async def look() -> None:
+    async def examine_all() -> None:
         for given in _directories(options):
             for finding in check_system(given, environ):
-                note(given, finding)
+                report(given, finding)
             for directory in find_directories(given):
                 async for finding in examine(directory, how):
-                    note(directory, finding)
+                    report(directory, finding)
 
-    loop.run(look())
+    loop.run(examine_all())
     bad = counts[Level.PROBLEM] + (counts[Level.WARNING] if options.strict else 0)
     if options.json:
-        told = {where: [asdict(finding) for finding in some] for where, some in found.items()}
-        print(json.dumps(told, indent=2))
+        as_dicts = {where: [asdict(item) for item in items] for where, items in found.items()}
+        print(json.dumps(as_dicts, indent=2))
     else:
         print(f"{_number(counts[Level.PROBLEM], 'problem')},", end=" ")
         print(_number(counts[Level.WARNING], "warning"))
     return 1 if bad else 0
 
 
-def _tell(finding: Any) -> None:
+def _print(finding: "Finding") -> None:
     print(f"  {finding.level:<8} {finding.check}: {finding.text}")
     if finding.advice:
         print(f"           -> {finding.advice}")
@@ -156,7 +160,7 @@ def _directories(options: argparse.Namespace) -> list[Path]:
 
 
 def _environment(files: list[Path]) -> Mapping[str, str]:
-    """That of this process, and what the files add, as systemd reads them."""
+    """Return this process's environment with the variables of the files, read as systemd does."""
     environ = dict(os.environ)
     for file in files:
         for line in file.read_text().splitlines():

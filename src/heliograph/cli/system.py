@@ -1,4 +1,4 @@
-"""`heliograph up | down | status | logs`: the whole system, in one directory."""
+"""`heliograph up | down | status | logs`: the whole system in one directory."""
 
 import argparse
 import asyncio
@@ -8,64 +8,75 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 from heliograph.cli.actions import Run, default_home, reporting
+from heliograph.cli.arguments import Subparsers
+from heliograph.documents import JsonObject
 from heliograph.runtime import process
-from heliograph.runtime.config import load
+from heliograph.runtime.config.file import load
 from heliograph.runtime.errors import StartError
+from heliograph.runtime.files import private_opener
 from heliograph.system import state
-from heliograph.system.config import PREFIX, Page, SystemConfig
+from heliograph.system.config import PREFIX, PageOptions, SystemConfig
 from heliograph.system.layout import Layout
-from heliograph.system.logfile import tail
+from heliograph.system.logfile import merge, tail
 from heliograph.system.parts import parts
 from heliograph.system.state import PartState, SystemStatus
 
-_UP = """\
-Start a messaging router, a notification router, the status page and the data pipeline, each a
-process of its own, and watch over them until SIGTERM or Ctrl-C. What ends is started again.
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
-The first time, the directory is made, with keys, free ports and a commented config.toml for the
-whole and for each router. On a loopback or private --host there are simulated push providers too,
-for phones in a terminal: see `heliograph device --help`.
+_UP = """\
+Start a messaging router, a notification router, the status page and the data pipeline, each in its
+own process, and supervise them until SIGTERM or Ctrl-C. A process that ends is restarted.
+
+The first time, create the directory, with keys, free ports and a commented config.toml for the
+system and for each router. On a loopback or private --host, simulated push providers run too, for
+phones in a terminal: see `heliograph device --help`.
 """
 _EXAMPLES = """\
-  heliograph up                              # here, for this machine
-  heliograph up --host push.example.com -d   # for everybody, in the background
+  heliograph up                              # for this machine
+  heliograph up --host push.example.com -d   # for the public, in the background
   heliograph status
   heliograph logs -f ntf
   heliograph down
 """
-START_PATIENCE = 90.0
-STOP_PATIENCE = 40.0
+START_TIMEOUT = 90.0
+STOP_TIMEOUT = 40.0
 
 
-def add(commands: Any) -> None:
+def add(commands: Subparsers) -> None:
     up = add_command(commands, "up", "run the whole system from one directory", run_up, _UP)
     up.epilog = _EXAMPLES
     up.add_argument("--host", help="the name or address clients use, for a new system (127.0.0.1)")
     up.add_argument(
         "-d", "--detach", action="store_true", help="return when all but the pipeline is ready"
     )
-    up.add_argument("--no-pipeline", action="store_true", help="for a new system: without it")
     up.add_argument(
-        "--any-port", action="store_true", help="for a new system: any free ports, not the usual"
+        "--no-pipeline", action="store_true", help="for a new system: without the data pipeline"
     )
+    up.add_argument(
+        "--no-simulators",
+        action="store_true",
+        help="for a new system: without simulated push providers",
+    )
+    up.add_argument("--any-port", action="store_true", help="for a new system: any free ports")
     down = add_command(commands, "down", "stop the system that runs in a directory", run_down)
-    down.add_argument("--timeout", type=float, default=STOP_PATIENCE, metavar="SECONDS")
-    add_command(commands, "status", "say what runs, and where", run_status)
-    log = add_command(commands, "logs", "show the logs of the parts", run_logs)
+    down.add_argument("--timeout", type=float, default=STOP_TIMEOUT, metavar="SECONDS")
+    add_command(commands, "status", "show what runs, where, and whether it is ready", run_status)
+    log = add_command(commands, "logs", "show the logs of all processes, by time", run_logs)
     log.add_argument("part", nargs="*", help="smp, ntf, page, pipeline, apns, webpush (all)")
-    log.add_argument("-n", "--lines", type=int, default=20, help="how many of each (20)")
-    log.add_argument("-f", "--follow", action="store_true", help="go on with what is added")
+    log.add_argument("-n", "--lines", type=int, default=20, help="how many lines of each (20)")
+    log.add_argument("-f", "--follow", action="store_true", help="print new lines as they come")
 
 
 def add_command(
-    commands: Any, name: str, help: str, run: Any, description: str | None = None
+    commands: Subparsers, name: str, help: str, run: Run, description: str | None = None
 ) -> argparse.ArgumentParser:
-    """A command with `--dir`, which is a system's."""
+    """Add a command whose `--dir` is a system's directory."""
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=help,
@@ -84,45 +95,40 @@ def add_command(
 
 
 def _with_access(run: Run) -> Run:
-    """A directory that this user may not use is said to be so, and not to be empty."""
+    """Refuse a directory that this user may not read, which would look empty."""
 
     def run_with_access(options: argparse.Namespace) -> int:
         root: Path = options.dir.absolute()
         if root.is_dir() and not os.access(root, os.R_OK | os.X_OK):
-            raise StartError(f"{root}: Permission denied: run this as the system's user, or root")
-        try:
-            return run(options)
-        except BrokenPipeError:
-            raise  # whoever reads what we print has gone
-        except OSError as exc:
-            said = f"{exc.filename or root}: {exc.strerror or exc}"
-            hint = ": run this as the system's user, or root" if exc.errno == errno.EACCES else ""
-            raise StartError(f"{said}{hint}") from exc
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(root))
+        return run(options)
 
     return run_with_access
 
 
-def load_system(layout: Layout, overrides: dict[str, Any] | None = None) -> SystemConfig:
+def load_system(layout: Layout, overrides: JsonObject | None = None) -> SystemConfig:
     if not layout.config.exists():
         raise StartError(f"{layout.config} is missing: run `heliograph up --dir {layout.root}`")
     return load(SystemConfig, layout.config, prefix=PREFIX, overrides=overrides or {})
 
 
 def run_up(options: argparse.Namespace) -> int:
-    from heliograph.system.install import create
+    from heliograph.system.install import create, has_simulators
+    from heliograph.system.requirements import require
 
-    os.umask(0o077)
     layout = Layout(options.dir.absolute())
     if not layout.config.exists():
-        try:
-            create(
-                layout.root,
-                options.host or "127.0.0.1",
-                pipeline=not options.no_pipeline,
-                any_port=options.any_port,
-            )
-        except OSError as exc:
-            raise StartError(f"{exc.filename or layout.root}: {exc.strerror}") from exc
+        host = "127.0.0.1" if options.host is None else options.host
+        simulators = not options.no_simulators and has_simulators(host)
+        pipeline = not options.no_pipeline
+        require(simulators=simulators, pipeline=pipeline)
+        create(
+            layout.root,
+            host,
+            simulators=simulators,
+            pipeline=pipeline,
+            any_port=options.any_port,
+        )
         print(f"Made a system in {layout.root}", flush=True)
     elif options.host is not None:
         raise StartError(
@@ -130,6 +136,7 @@ def run_up(options: argparse.Namespace) -> int:
             f" {layout.ntf / 'config.toml'}"
         )
     config = load_system(layout)
+    require(simulators=config.simulators.enabled, pipeline=config.pipeline.enabled)
     if options.detach:
         return _detach(layout)
     return process.run_in(layout.root, _serve(layout, config))
@@ -143,21 +150,21 @@ async def _serve(layout: Layout, config: SystemConfig) -> int:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     supervisor = Supervisor(layout, parts(layout, config))
     starting = asyncio.ensure_future(supervisor.start())
-    told = asyncio.ensure_future(stopping.wait())
+    stopped = asyncio.ensure_future(stopping.wait())
     try:
-        await asyncio.wait({starting, told}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             starting.result()
             for line in describe(layout, supervisor.status, time.time()):
                 print(line, flush=True)
             print("Ctrl-C stops it.", flush=True)
             process.notify_systemd("READY=1")
-            await told
+            await stopped
         print("Stopping", flush=True)
         process.notify_systemd("STOPPING=1")
     finally:
         starting.cancel()
-        told.cancel()
+        stopped.cancel()
         await supervisor.stop()
     return 0
 
@@ -168,13 +175,13 @@ def _detach(layout: Layout) -> int:
     layout.logs.mkdir(mode=0o700, exist_ok=True)
     layout.state.unlink(missing_ok=True)
     command = [sys.executable, "-m", "heliograph", "up", "--dir", str(layout.root)]
-    with layout.log("up").open("ab") as log:
+    with open(layout.log("up"), "ab", opener=private_opener) as log:
         log.seek(0, os.SEEK_END)
         begin = log.tell()
         child = subprocess.Popen(  # noqa: S603
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
-    deadline = time.monotonic() + START_PATIENCE
+    deadline = time.monotonic() + START_TIMEOUT
     while time.monotonic() < deadline:
         found = state.read(layout.state)
         if found is not None and found.is_up and found.pid == child.pid:
@@ -189,7 +196,7 @@ def _detach(layout: Layout) -> int:
                 raise StartError("".join(words).strip() or f"see {layout.log('up')}")
         time.sleep(0.1)
     child.terminate()
-    raise StartError(f"it was not ready in {START_PATIENCE:.0f} s: see {layout.logs}")
+    raise StartError(f"it was not ready in {START_TIMEOUT:.0f} s: see {layout.logs}")
 
 
 def run_down(options: argparse.Namespace) -> int:
@@ -211,47 +218,58 @@ def run_down(options: argparse.Namespace) -> int:
 def run_status(options: argparse.Namespace) -> int:
     layout = Layout(options.dir.absolute())
     pid = process.holder(layout.root)
-    found = state.read(layout.state)
-    if pid is not None and (found is None or found.pid != pid):
-        raise StartError(
-            f"a system runs in {layout.root} (process {pid}), and {layout.state} does not say what"
-            " of it: if it is not just starting, `heliograph down` and `heliograph up`"
-        )
-    if pid is None or found is None:
+    if pid is None:
         print(f"Nothing runs in {layout.root}. `heliograph up --dir {layout.root}` starts it.")
         return 1
-    for line in describe(layout, found, time.time()):
+    found = state.read(layout.state)
+    if found is None and layout.state.exists():
+        raise StartError(
+            f"a system runs in {layout.root} (process {pid}), but {layout.state} cannot be read:"
+            " run `heliograph down`, then `heliograph up`"
+        )
+    if found is None or found.pid != pid:
+        print(f"The system in {layout.root} is starting (process {pid}).")
+        return 1
+    from heliograph.system.readiness import problems
+
+    running = [name for name, part in found.parts.items() if part.state is PartState.RUNNING]
+    not_ready = problems(layout, running)
+    for line in describe(layout, found, time.time(), not_ready):
         print(line)
-    return 0 if all(part.state is PartState.RUNNING for part in found.parts.values()) else 1
+    return 0 if len(running) == len(found.parts) and not not_ready else 1
 
 
-def describe(layout: Layout, found: SystemStatus, now: float) -> list[str]:
-    """Lines for people: each part, and what to do next."""
+def describe(
+    layout: Layout, found: SystemStatus, now: float, not_ready: Mapping[str, str] = NOTHING
+) -> list[str]:
+    """Return lines for people: each process, why a router is not ready, and what to do next."""
     lines = []
     for name, part in found.parts.items():
         for_how_long = _duration(now - part.since)
-        details = part.told.split(" ca ")[0]
+        details = part.address.split(" ca ")[0]
         if part.state is not PartState.RUNNING:
             details = part.ended
-        restarts = f"  started again {part.restarts} times" if part.restarts else ""
+        restarts = f"  restarted {part.restarts} times" if part.restarts else ""
         lines.append(f"{name:<9} {part.state.value:<8} {for_how_long:>6}  {details}{restarts}")
+        if name in not_ready:
+            lines.append(f"{'':<9} {not_ready[name]}")
     page = found.parts.get("page")
-    if page is not None and page.told:
-        asked = "" if Page(host=urlsplit(page.told).hostname or "").is_loopback else "?token=TOKEN"
-        lines.append(f"\nOpen {page.told}{asked} to watch it.")
+    if page is not None and page.address:
+        asked = not PageOptions(host=urlsplit(page.address).hostname or "").is_loopback
+        lines.append(f"\nStatus page: {page.address}")
         if asked:
-            lines.append(f"TOKEN is in {layout.token}.")
+            lines.append(f"Its token is in {layout.token}.")
         lines.append(f"Logs: heliograph logs --dir {layout.root}")
     return [*lines, *_phone_lines(found)]
 
 
 def _phone_lines(found: SystemStatus) -> list[str]:
-    """How to try it with a phone in this terminal, if the simulators are there for it."""
-    told = {name: part.told for name, part in found.parts.items()}
-    if " control " not in told.get("apns", ""):
+    """Return the commands that create a phone in this terminal, if simulators run."""
+    addresses = {name: part.address for name, part in found.parts.items()}
+    if " control " not in addresses.get("apns", ""):
         return []
-    control = told["apns"].split(" control ")[1].split(" ")[0]
-    routers = f"--smp {told['smp']} --ntf {told['ntf']}"
+    control = addresses["apns"].split(" control ")[1].split(" ")[0]
+    routers = f"--smp {addresses['smp']} --ntf {addresses['ntf']}"
     return [
         "A phone to try it with:",
         f"  heliograph device init --dir alice --name Alice {routers}",
@@ -274,9 +292,9 @@ def run_logs(options: argparse.Namespace) -> int:
         names = ", ".join(known) or "none yet"
         raise StartError(f"there is no log of {', '.join(unknown) or 'anything'}: there is {names}")
     shown = options.part or known
-    for part in shown:
-        for line in tail(layout.log(part), max(options.lines, 0)):
-            print(f"{part:<9} {line}")
+    lines = max(options.lines, 0)
+    for part, line in merge({part: tail(layout.log(part), lines) for part in shown}):
+        print(f"{part:<9} {line}")
     return _follow(layout, shown) if options.follow else 0
 
 
@@ -285,15 +303,18 @@ def _follow(layout: Layout, shown: list[str]) -> int:
     while True:
         sys.stdout.flush()
         time.sleep(0.2)
+        added: dict[str, list[str]] = {}
         for part, place in places.items():
             path = layout.log(part)
             if not path.exists():
                 continue
             with path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
-                file.seek(place if size >= place else 0)  # smaller: it was begun anew
+                begin = place if size >= place else 0  # smaller: the log was rotated
+                file.seek(begin)
                 data = file.read()
             whole = data.rfind(b"\n") + 1
-            places[part] = (place if size >= place else 0) + whole
-            for line in data[:whole].decode(errors="replace").splitlines():
-                print(f"{part:<9} {line}")
+            places[part] = begin + whole
+            added[part] = data[:whole].decode(errors="replace").splitlines()
+        for part, line in merge(added):
+            print(f"{part:<9} {line}")

@@ -2,13 +2,17 @@
 
 import argparse
 import binascii
+import contextlib
 import sys
-from typing import Any
+from collections.abc import Iterator
 
+from heliograph.cli.arguments import Subparsers
 from heliograph.wire.errors import WireError
 from heliograph.wire.explain import Explanation, explain, explain_frame, explain_handshake
-from heliograph.wire.transmissions import SMP_BLOCK_SIZE
+from heliograph.wire.transmissions import NTF_BLOCK_SIZE, SMP_BLOCK_SIZE
 from heliograph.wire.versions import NTF_VERSIONS, SMP_VERSIONS, VersionRange
+
+SENDERS = ("server", "client", "service")
 
 _EXAMPLE = """\
 examples:
@@ -17,12 +21,12 @@ examples:
   heliograph wire decode --protocol ntf --handshake server < hello.hex
 
 The bytes may be a whole block (512 bytes for NTF, 16384 for SMP), its unpadded content, one
-transmission, or a bare command. What you do not say is tried, newest version first. Blocks that
-SMP encrypts (version 11 and later) must be decrypted first.
+transmission, a bare command or a handshake message. Without --protocol and --version all are tried,
+the newest version first. Decrypt blocks that SMP encrypts (version 11 and later) before.
 """
 
 
-def add(commands: Any) -> None:
+def add(commands: Subparsers) -> None:
     group = commands.add_parser("wire", help="explain the bytes of the protocols")
     actions = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
     decode = actions.add_parser(
@@ -37,7 +41,7 @@ def add(commands: Any) -> None:
     decode.add_argument("--version", type=int, metavar="N", help="which protocol version")
     decode.add_argument(
         "--handshake",
-        choices=("server", "client", "service"),
+        choices=SENDERS,
         help="the bytes are the handshake message of this sender",
     )
     decode.set_defaults(run=run_decode)
@@ -61,6 +65,11 @@ def run_decode(options: argparse.Namespace) -> int:
             explanation = explain(data, options.protocol, options.version)
     except WireError as exc:
         if not options.handshake:
+            found = [*_handshakes(data, options.protocol)]
+            for explanation in found:
+                _print(explanation)
+            if found:
+                return 0
             frame = explain_frame(data, options.protocol, options.version)
             if frame is not None:
                 _print(frame)
@@ -68,6 +77,16 @@ def run_decode(options: argparse.Namespace) -> int:
         return _fail(f"{len(data)} bytes: {exc}")
     _print(explanation)
     return 0
+
+
+def _handshakes(data: bytes, protocol: str | None) -> Iterator[Explanation]:
+    """Yield every handshake message that a block may be."""
+    if len(data) not in (NTF_BLOCK_SIZE, SMP_BLOCK_SIZE):
+        return
+    for name in (protocol,) if protocol else ("ntf", "smp"):
+        for sender in SENDERS if name == "smp" else SENDERS[:2]:
+            with contextlib.suppress(WireError):
+                yield explain_handshake(data, name, sender)
 
 
 def _is_known(protocol: str | None, version: int) -> bool:

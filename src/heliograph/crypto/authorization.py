@@ -17,8 +17,8 @@ from heliograph.wire.transmissions import (
     ED25519_SIGNATURE_SIZE,
 )
 
-# Points hashed from text, so that nobody has their private keys: an authorization that fits a dummy
-# key takes longer than one that does not, and would tell unknown entities from known ones.
+# Points hashed from text, so that nobody has their private keys: checking a valid authorization
+# takes longer, so one that is valid for a dummy key would reveal that an entity is unknown.
 _DUMMY_KEYS = {
     ED25519_SIGNATURE_SIZE: SPKI_PREFIX[Algorithm.ED25519]
     + bytes.fromhex("11d638cddbf8b737f90aba6ebf34ffac9216c4396efdcb739f574d36b92f11e1"),
@@ -39,7 +39,7 @@ _KEY_OF_SIZE = {
 
 
 def authenticator(public: bytes, private: bytes, corr_id: bytes, authorized: bytes) -> bytes:
-    """80 bytes that only the holders of one of the two private keys can make or check."""
+    """Return 80 bytes that only holders of one of the two private keys can make or check."""
     digest = hashlib.sha512(authorized).digest()
     return box_with(box_key(public, private), nonce_from(corr_id), digest)
 
@@ -57,7 +57,7 @@ def verify_authenticator(
 def authorize(
     private: bytes, server_session_key: bytes | None, corr_id: bytes, authorized: bytes
 ) -> bytes:
-    """A client's authorization with whatever kind of key it holds."""
+    """Authorize a command with a client's key of any type."""
     if private_algorithm_of(private) is not Algorithm.X25519:
         return sign(private, authorized)
     if server_session_key is None:

@@ -7,8 +7,7 @@ function serves both. It is not plain crypto_secretbox.
 import ctypes
 from typing import Any
 
-from nacl import _sodium
-from nacl import bindings as nacl
+from nacl import _sodium, bindings as nacl
 
 from heliograph.crypto.errors import CryptoError
 from heliograph.wire.errors import WireError
@@ -22,18 +21,18 @@ _SIGMA = b"expand 32-byte k"
 _ZERO_16 = bytes(16)
 _MASK = 0xFFFFFFFF
 
-# PyNaCl's own functions clear and copy more than they must, which blocks of 16 KB feel.
+# PyNaCl's own functions clear and copy more than needed, which is slow for blocks of 16 KB.
 _allocate = _sodium.ffi.new_allocator(should_clear_after_alloc=False)
 _view = _sodium.ffi.buffer
 
 
 def nonce_from(data: bytes) -> bytes:
-    """A nonce of 24 bytes from an ID of any length: cut, or filled with zero bytes."""
+    """Return a nonce of 24 bytes from an ID of any length: cut, or filled with zero bytes."""
     return data[:NONCE_SIZE].ljust(NONCE_SIZE, b"\0")
 
 
 def box(secret: bytes, nonce: bytes, message: bytes) -> bytes:
-    """Poly1305 tag, then the ciphertext."""
+    """Encrypt a message; return the Poly1305 tag and the ciphertext."""
     return box_with(hsalsa20(secret), nonce, message)
 
 
@@ -59,7 +58,7 @@ def open_box_padded(secret: bytes, nonce: bytes, boxed: bytes) -> bytes:
 
 
 def box_with(key: bytes, nonce: bytes, message: bytes) -> bytes:
-    """As `box`, with a key that already went through HSalsa20."""
+    """Same as `box`, with a key that already went through HSalsa20."""
     if len(key) != KEY_SIZE or len(nonce) != NONCE_SIZE:
         raise CryptoError("a box needs a key of 32 bytes and a nonce of 24")
     boxed = _allocate("unsigned char[]", TAG_SIZE + len(message))
@@ -73,7 +72,7 @@ def open_box_with(key: bytes, nonce: bytes, boxed: bytes) -> bytes:
     return message
 
 
-def _open(boxed: bytes, nonce: bytes, key: bytes) -> Any:
+def _open(boxed: bytes, nonce: bytes, key: bytes) -> Any:  # cffi has no types
     size = len(boxed) - TAG_SIZE
     if size < 0:
         raise CryptoError("a box is at least 16 bytes")
@@ -100,7 +99,7 @@ _QUARTERS = (
 
 
 def hsalsa20_portable(key: bytes) -> bytes:
-    """HSalsa20(key, 16 zero bytes), for a libsodium that does not export it."""
+    """Compute HSalsa20(key, 16 zero bytes), for a libsodium that does not export it."""
     c = [int.from_bytes(_SIGMA[i : i + 4], "little") for i in range(0, 16, 4)]
     k = [int.from_bytes(key[i : i + 4], "little") for i in range(0, 32, 4)]
     x = [c[0], *k[:4], c[1], 0, 0, 0, 0, c[2], *k[4:], c[3]]
@@ -115,13 +114,13 @@ def hsalsa20_portable(key: bytes) -> bytes:
 
 _Key = ctypes.c_char * KEY_SIZE
 
-# PyNaCl has no binding for it, but the library it ships exports it. It is too short for letting go
-# of the interpreter to pay off.
+# PyNaCl has no binding for it, but the library it ships exports it. It is too short for
+# releasing the GIL to pay off.
 _native = getattr(ctypes.PyDLL(_sodium.__file__), "crypto_core_hsalsa20", None)
 
 
 def hsalsa20(key: bytes) -> bytes:
-    """The key that XSalsa20 gets for a shared secret or a symmetric key."""
+    """Return the key of XSalsa20 for a shared secret or a symmetric key."""
     if len(key) != KEY_SIZE:
         raise CryptoError("a box key has 32 bytes")
     if _native is None:

@@ -1,4 +1,4 @@
-"""X.509 certificates: making a router's two, and knowing a peer by its chain.
+"""X.509 certificates: create a router's two, and identify a peer by its chain.
 
 A router has an offline authority, whose certificate is its identity, and an online leaf that the
 authority signed and that TLS uses. The leaf can be replaced without changing the identity.
@@ -8,6 +8,8 @@ is the caller's: compare `Identity.fingerprint` with the one in the address.
 """
 
 import hashlib
+import inspect
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -16,46 +18,49 @@ from enum import StrEnum
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PrivateKey, Ed448PublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.utils import CryptographyDeprecationWarning
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from heliograph.crypto.errors import CryptoError
+from heliograph.crypto.p256 import P256Key
+from heliograph.crypto.pem import dump_key
 
 __all__ = [
     "CertificateError",
-    "Credentials",
     "Identity",
     "SigningAlgorithm",
+    "TlsCredentials",
     "certificates_from_pem",
     "certificates_to_pem",
     "create_authority",
+    "create_web_authority",
     "credentials_from_pem",
     "expires_at",
     "fingerprint",
     "identity_of",
     "issue_leaf",
+    "issue_web_leaf",
     "private_key_from_pem",
     "private_key_to_pem",
 ]
 
-VALIDITY = timedelta(days=999_999)  # as the reference: leaves are rotated by choice, not by date
+VALIDITY = timedelta(days=999_999)  # as in the reference: leaves are rotated by choice, not by date
 MAX_CHAIN_LENGTH = 4
 
 _PrivateKey = Ed25519PrivateKey | Ed448PrivateKey
 
-_LEAF_KEY_USAGE = x509.KeyUsage(
-    digital_signature=True,
-    content_commitment=True,
-    key_encipherment=False,
-    data_encipherment=False,
-    key_agreement=True,
-    key_cert_sign=False,
-    crl_sign=False,
-    encipher_only=False,
-    decipher_only=False,
-)
+
+def _key_usage(*usages: str) -> x509.KeyUsage:
+    names = inspect.signature(x509.KeyUsage).parameters
+    return x509.KeyUsage(**{name: name in usages for name in names})
+
+
+_LEAF_KEY_USAGE = _key_usage("digital_signature", "content_commitment", "key_agreement")
+_WEB_AUTHORITY_KEY_USAGE = _key_usage("key_cert_sign", "crl_sign")
 
 # All that cryptography raises for hostile bytes; it parses lazily, so any access may raise.
 _REJECTIONS = (
@@ -81,7 +86,7 @@ class SigningAlgorithm(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class TlsCredentials:
     """A chain to present and the key that proves it is ours."""
 
     chain: tuple[bytes, ...]
@@ -93,7 +98,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who presented a chain, once the chain was found genuine."""
+    """The identity of a peer whose chain was verified."""
 
     leaf_public_key: bytes
     """SubjectPublicKeyInfo DER of the key that TLS and the handshake were signed with."""
@@ -103,18 +108,18 @@ class Identity:
 
 
 def fingerprint(certificate: bytes) -> bytes:
-    """Return what an address pins: the SHA-256 of a DER certificate."""
+    """Return the SHA-256 of a DER certificate, which addresses pin."""
     return hashlib.sha256(certificate).digest()
 
 
 def expires_at(certificate: bytes) -> float:
-    """Until when a DER certificate is valid, in Unix seconds."""
+    """Return the end of validity of a DER certificate, in Unix seconds."""
     return _load_certificate(certificate).not_valid_after_utc.timestamp()
 
 
 def create_authority(
     name: str, now: float, algorithm: SigningAlgorithm = SigningAlgorithm.ED25519
-) -> Credentials:
+) -> TlsCredentials:
     """Create an offline authority: a self-signed certificate and its key.
 
     ``name`` is the common name, such as ``SMP server CA``. The result is also usable as it is by a
@@ -129,15 +134,15 @@ def create_authority(
         .add_extension(_authority_id(own_id), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     )
-    return Credentials((_sign(builder, key),), _private_key_to_der(key))
+    return TlsCredentials((_sign(builder, key),), _private_key_to_der(key))
 
 
 def issue_leaf(
-    authority: Credentials,
+    authority: TlsCredentials,
     host: str,
     now: float,
     algorithm: SigningAlgorithm = SigningAlgorithm.ED25519,
-) -> Credentials:
+) -> TlsCredentials:
     """Create an online leaf for ``host`` with a new key, signed by ``authority``.
 
     Called again with the same authority, it rotates the leaf and keeps the identity.
@@ -156,11 +161,39 @@ def issue_leaf(
             critical=False,
         )
     )
-    return Credentials((_sign(builder, issuer_key), *authority.chain), _private_key_to_der(key))
+    return TlsCredentials((_sign(builder, issuer_key), *authority.chain), _private_key_to_der(key))
+
+
+def create_web_authority(name: str, key: P256Key, now: float) -> bytes:
+    """Create the DER certificate of an authority for HTTPS servers, whose clients need P-256."""
+    subject = _name((NameOID.COMMON_NAME, name))
+    own_id = x509.SubjectKeyIdentifier.from_public_key(key.key.public_key())
+    builder = (
+        _builder(subject, subject, key.key, now)
+        .add_extension(own_id, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_WEB_AUTHORITY_KEY_USAGE, critical=True)
+    )
+    return _sign(builder, key.key)
+
+
+def issue_web_leaf(
+    authority: bytes, authority_key: P256Key, names: Sequence[str], key: P256Key, now: float
+) -> bytes:
+    """Create the DER certificate of an HTTPS server with these host names and addresses."""
+    issuer_id = x509.SubjectKeyIdentifier.from_public_key(authority_key.key.public_key())
+    builder = (
+        _builder(x509.Name([]), _load_certificate(authority).subject, key.key, now)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), True)
+        .add_extension(_authority_id(issuer_id), critical=False)
+    )
+    return _sign(builder, authority_key.key)
 
 
 def identity_of(chain: Sequence[bytes], now: float) -> Identity:
-    """Check a peer's chain of DER certificates, leaf first, and say who it belongs to.
+    """Verify a peer's chain of DER certificates, leaf first, and return its identity.
 
     The identity certificate is the only one of a chain of one, which must be self-signed, and the
     second of a chain of two to four. Every certificate must have been signed by the next one and
@@ -177,7 +210,8 @@ def identity_of(chain: Sequence[bytes], now: float) -> Identity:
             certificate.verify_directly_issued_by(issuer)
         for issuer in certificates[1:]:
             _check_may_issue(issuer)
-        for certificate in certificates:
+        for der, certificate in zip(chain, certificates, strict=True):
+            _check_signature_bits(der, certificate)
             _check_key(certificate)
             _check_dates(certificate, _utc(now))
         leaf_key = certificates[0].public_key()
@@ -209,13 +243,7 @@ def certificates_from_pem(pem: bytes) -> tuple[bytes, ...]:
 
 def private_key_to_pem(private_key: bytes, password: bytes | None = None) -> bytes:
     """Encode a PKCS#8 DER private key as PEM, encrypted if there is a password."""
-    return _load_private_key(private_key).private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.BestAvailableEncryption(password)
-        if password
-        else serialization.NoEncryption(),
-    )
+    return dump_key(_load_private_key(private_key), password)
 
 
 def private_key_from_pem(pem: bytes, password: bytes | None = None) -> bytes:
@@ -227,13 +255,13 @@ def private_key_from_pem(pem: bytes, password: bytes | None = None) -> bytes:
     return _private_key_to_der(_check_private_key(key))
 
 
-def credentials_from_pem(certificates: bytes, private_key: bytes) -> Credentials:
+def credentials_from_pem(certificates: bytes, private_key: bytes) -> TlsCredentials:
     """Load credentials from PEM texts: the certificates, leaf first, and the leaf's key."""
     chain = certificates_from_pem(certificates)
     key = private_key_from_pem(private_key)
     if _load_certificate(chain[0]).public_key() != _load_private_key(key).public_key():
         raise CertificateError("the private key is not the first certificate's")
-    return Credentials(chain, key)
+    return TlsCredentials(chain, key)
 
 
 def _check_may_issue(certificate: x509.Certificate) -> None:
@@ -243,6 +271,16 @@ def _check_may_issue(certificate: x509.Certificate) -> None:
         return  # the reference makes authorities without extensions for short-lived uses
     if not constraints.value.ca:
         raise ValueError("the issuer is not an authority")
+
+
+def _check_signature_bits(der: bytes, certificate: x509.Certificate) -> None:
+    """Require a signature of whole bytes.
+
+    The count of unused bits, which stands before the signature, is not signed itself, and parsers
+    accept other counts than 0 if the last bits are 0: one certificate would have several encodings.
+    """
+    if der[-len(certificate.signature) - 1]:
+        raise ValueError("the signature claims unused bits")
 
 
 def _check_key(certificate: x509.Certificate) -> None:
@@ -300,7 +338,7 @@ def _name(*attributes: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: _PrivateKey, now: float
+    subject: x509.Name, issuer: x509.Name, key: _PrivateKey | EllipticCurvePrivateKey, now: float
 ) -> x509.CertificateBuilder:
     start = _utc(int(now))
     return (
@@ -318,8 +356,19 @@ def _authority_id(issuer_id: x509.SubjectKeyIdentifier) -> x509.AuthorityKeyIden
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(issuer_id)
 
 
-def _sign(builder: x509.CertificateBuilder, issuer_key: _PrivateKey) -> bytes:
-    certificate = builder.sign(issuer_key, None)  # Ed25519 and Ed448 have their own hash
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _sign(
+    builder: x509.CertificateBuilder, issuer_key: _PrivateKey | EllipticCurvePrivateKey
+) -> bytes:
+    # Ed25519 and Ed448 have their own hash.
+    is_curve = isinstance(issuer_key, EllipticCurvePrivateKey)
+    certificate = builder.sign(issuer_key, SHA256() if is_curve else None)
     return certificate.public_bytes(serialization.Encoding.DER)
 
 

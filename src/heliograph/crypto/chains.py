@@ -1,4 +1,4 @@
-"""Keys of encrypted SMP blocks: two chains, one a direction, each step giving a key and a nonce."""
+"""Keys of encrypted SMP blocks: a chain per direction; each step yields a key and a nonce."""
 
 from hashlib import sha512
 from importlib import import_module
@@ -15,7 +15,7 @@ _OUTER = bytes(byte ^ 0x5C for byte in range(256))
 
 
 def hkdf(salt: bytes, ikm: bytes, info: bytes, length: int) -> bytes:
-    """HKDF-SHA512 (RFC 5869)."""
+    """Compute HKDF-SHA512 (RFC 5869)."""
     prk = _hmac(salt, ikm)
     okm = block = b""
     for counter in range(1, -(-length // _HASH_SIZE) + 1):
@@ -41,13 +41,13 @@ class ChainStep(NamedTuple):
 
 
 def chain_init(session_id: bytes, secret: bytes) -> tuple[bytes, bytes]:
-    """The first chain keys: of the server's sending and of its receiving direction."""
+    """Return the first chain keys of the server's sending and receiving directions."""
     okm = hkdf(session_id, secret, b"SimpleXSbChainInit", 2 * KEY_SIZE)
     return okm[:KEY_SIZE], okm[KEY_SIZE:]
 
 
-# Python's own SHA-512, where there is one: of data this short, OpenSSL's takes longer to set up
-# than to compute.
+# Python's own SHA-512, if available: for data this short, OpenSSL's takes longer to set up than
+# to compute.
 _sha512 = import_module("_sha512").sha512 if find_spec("_sha512") else sha512
 _INNER_OF_NO_SALT = _sha512(bytes(_HASH_BLOCK).translate(_INNER))
 _OUTER_OF_NO_SALT = _sha512(bytes(_HASH_BLOCK).translate(_OUTER))
@@ -63,7 +63,7 @@ def chain_step(chain: bytes) -> ChainStep:
 
 
 def _step(chain: bytes) -> tuple[bytes, bytes, bytes]:
-    """`hkdf` without a salt, in a third of its time: every block takes a step."""
+    """Compute `hkdf` without a salt in a third of the time, since every block takes a step."""
     inner = _INNER_OF_NO_SALT.copy()
     inner.update(chain)
     outer = _OUTER_OF_NO_SALT.copy()

@@ -1,4 +1,4 @@
-"""What may go wrong in cryptography.
+"""Errors of cryptography.
 
 Exception
 └── CryptoError            a box that does not open, a key or signature that does not fit

@@ -1,17 +1,17 @@
 """JSON Web Tokens as push providers want them: ES256 (APNs, VAPID) and RS256 (Google).
 
-Pure: the times in the claims come from the caller, and what they mean is the caller's to judge.
+Pure: the caller provides the times in the claims, and interprets those of others.
 """
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from heliograph.crypto import p256
+from heliograph.crypto import p256, pem as pem_text
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.p256 import P256Key
 from heliograph.wire.errors import WireError
@@ -37,20 +37,13 @@ class RsaKey:
 
     @classmethod
     def from_pem(cls, pem: bytes) -> "RsaKey":
-        try:
-            key = serialization.load_pem_private_key(pem, None)
-        except (TypeError, ValueError, UnsupportedAlgorithm):
-            raise CryptoError("not an unencrypted PEM private key") from None
+        key = pem_text.load_key(pem)
         if not isinstance(key, rsa.RSAPrivateKey):
             raise CryptoError("not an RSA private key")
         return cls(key)
 
     def to_pem(self) -> bytes:
-        return self._key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
+        return pem_text.dump_key(self._key)
 
     def sign(self, message: bytes) -> bytes:
         return self._key.sign(message, padding.PKCS1v15(), hashes.SHA256())
@@ -65,7 +58,7 @@ class RsaKey:
 
 @dataclass(frozen=True, slots=True)
 class Jwt:
-    """A token taken apart; nothing is verified yet."""
+    """A parsed token; nothing is verified yet."""
 
     header: Mapping[str, object]
     claims: Mapping[str, object]
@@ -73,7 +66,7 @@ class Jwt:
     signature: bytes
 
     def is_from(self, public: bytes) -> bool:
-        """Whether the owner of this P-256 key signed it."""
+        """Return True if the owner of this P-256 key signed it."""
         return self.header.get("alg") == ES256 and p256.verify(public, self.signed, self.signature)
 
     def is_from_rsa(self, key: RsaKey) -> bool:

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PrivateKey, Ed448PublicKey
 from nacl import bindings as nacl
-from nacl.exceptions import BadSignatureError
-from nacl.exceptions import RuntimeError as NaclError
+from nacl.exceptions import BadSignatureError, RuntimeError as NaclError
 
 from heliograph.crypto.errors import CryptoError
 from heliograph.wire.keys import (
@@ -71,7 +70,7 @@ def public_key(private: bytes) -> bytes:
 
 
 def dh(public: bytes, private: bytes) -> bytes:
-    """The raw X25519 shared secret, 32 bytes."""
+    """Return the raw X25519 shared secret, 32 bytes."""
     _check_x25519(public, private)
     try:
         return nacl.crypto_scalarmult(private[PKCS8_PREFIX_SIZE:], public[SPKI_PREFIX_SIZE:])
@@ -80,7 +79,7 @@ def dh(public: bytes, private: bytes) -> bytes:
 
 
 def box_key(public: bytes, private: bytes) -> bytes:
-    """HSalsa20 of the shared secret: the key that boxes use, in one step."""
+    """Return the key of boxes: HSalsa20 of the shared secret."""
     _check_x25519(public, private)
     try:
         return nacl.crypto_box_beforenm(public[SPKI_PREFIX_SIZE:], private[PKCS8_PREFIX_SIZE:])
@@ -100,7 +99,7 @@ def sign(private: bytes, message: bytes) -> bytes:
 
 
 def verify(public: bytes, signature: bytes, message: bytes) -> bool:
-    """Whether the signature fits; False also for a key of another type."""
+    """Return True if the signature is valid; False also for a key of another type."""
     raw = public[SPKI_PREFIX_SIZE:]
     match algorithm_of(public), len(signature):
         case Algorithm.ED25519, nacl.crypto_sign_BYTES:

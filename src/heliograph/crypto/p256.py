@@ -1,10 +1,10 @@
-"""P-256 keys: what push providers sign (ES256) and agree on secrets (RFC 8291) with.
+"""P-256 keys of push providers: signatures (ES256) and key agreement (RFC 8291).
 
 A public key is its uncompressed point of 65 bytes, as Web Push carries it. Signatures are r and s
 of 32 bytes each, as JOSE has them, not DER. Pure: PEM is text in memory, never a file.
 """
 
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import (
@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
     encode_dss_signature,
 )
 
+from heliograph.crypto import pem as pem_text
 from heliograph.crypto.errors import CryptoError
 
 POINT_SIZE = 65
@@ -22,12 +23,12 @@ _SHA256 = ec.ECDSA(hashes.SHA256())
 
 
 class P256Key:
-    """A private key. Its text forms never show it."""
+    """A private key; `key` is for certificates. Its text forms never show it."""
 
-    __slots__ = ("_key", "public")
+    __slots__ = ("key", "public")
 
     def __init__(self, key: ec.EllipticCurvePrivateKey) -> None:
-        self._key = key
+        self.key = key
         self.public = key.public_key().public_bytes(
             serialization.Encoding.X962, serialization.PublicFormat.UncompressedPoint
         )
@@ -38,7 +39,7 @@ class P256Key:
 
     @classmethod
     def from_secret(cls, secret: bytes) -> "P256Key":
-        """From the bare number, as RFCs and browsers write it."""
+        """Load the bare number, as RFCs and browsers write it."""
         try:
             return cls(ec.derive_private_key(int.from_bytes(secret), _CURVE))
         except ValueError:
@@ -46,29 +47,22 @@ class P256Key:
 
     @classmethod
     def from_pem(cls, pem: bytes) -> "P256Key":
-        """From PKCS#8 (Apple's .p8) or SEC 1 PEM, unencrypted."""
-        try:
-            key = serialization.load_pem_private_key(pem, None)
-        except (TypeError, ValueError, UnsupportedAlgorithm):
-            raise CryptoError("not an unencrypted PEM private key") from None
+        """Load unencrypted PEM: PKCS#8 (Apple's .p8) or SEC 1."""
+        key = pem_text.load_key(pem)
         if not isinstance(key, ec.EllipticCurvePrivateKey) or key.curve.name != _CURVE.name:
             raise CryptoError("not a P-256 private key")
         return cls(key)
 
     def to_pem(self) -> bytes:
-        return self._key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
+        return pem_text.dump_key(self.key)
 
     def sign(self, message: bytes) -> bytes:
-        r, s = decode_dss_signature(self._key.sign(message, _SHA256))
+        r, s = decode_dss_signature(self.key.sign(message, _SHA256))
         return r.to_bytes(32) + s.to_bytes(32)
 
     def agree(self, public: bytes) -> bytes:
-        """The secret shared with the owner of a public key."""
-        return self._key.exchange(ec.ECDH(), _load_point(public))
+        """Return the secret shared with the owner of a public key."""
+        return self.key.exchange(ec.ECDH(), _load_point(public))
 
 
 def verify(public: bytes, message: bytes, signature: bytes) -> bool:

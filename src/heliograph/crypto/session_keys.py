@@ -10,7 +10,7 @@ from heliograph.wire.keys import Algorithm, public_key_algorithm
 
 _SEQUENCE = 0x30
 _BIT_STRING = 0x03
-# Of a router, and of a service client.
+# Session keys of a router, and of a service client.
 _SESSION_KEYS = (Algorithm.X25519, Algorithm.ED25519)
 _ALGORITHMS = {
     Algorithm.ED25519: bytes.fromhex("300506032b6570"),
@@ -29,9 +29,9 @@ def sign_session_key(leaf_private: bytes, session_key: bytes) -> bytes:
 
 
 def verify_session_key(leaf_public: bytes, signed_key: bytes) -> bytes:
-    """The session key, if the leaf's key signed it.
+    """Return the session key if the leaf's key signed it.
 
-    It is X25519 or Ed25519, nothing else; which of them a handshake wants, the caller checks.
+    It is X25519 or Ed25519; the caller checks which of them a handshake requires.
     """
     outer, rest = _read(_SEQUENCE, signed_key)
     inner, after_inner = _read(_SEQUENCE, outer)
@@ -62,7 +62,7 @@ def _der(tag: int, content: bytes) -> bytes:
 
 
 def _read(tag: int, data: bytes) -> tuple[bytes, bytes]:
-    """The content of the first element, which must have this tag, and what follows it."""
+    """Return the content of the first element, which must have this tag, and the rest."""
     if len(data) < 2 or data[0] != tag:
         raise CryptoError("malformed signed session key")
     size, start = data[1], 2

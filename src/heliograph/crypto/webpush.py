@@ -1,4 +1,4 @@
-"""The encryption of Web Push, RFC 8291: one record of aes128gcm (RFC 8188), and its opening.
+"""Web Push encryption and decryption (RFC 8291): one record of aes128gcm (RFC 8188).
 
 The application server encrypts for the subscription's key and secret; only the device can open it,
 so a push service sees nothing but sizes. Pure, but for the random key and salt of each message.
@@ -19,7 +19,7 @@ TAG_SIZE = 16
 HEADER_SIZE = SALT_SIZE + 4 + 1 + POINT_SIZE
 RECORD_SIZE = 4096
 MAX_BODY = 4096
-"""What every push service must take (RFC 8030, section 7.2)."""
+"""Size that every push service must accept (RFC 8030, section 7.2)."""
 
 MAX_MESSAGE = MAX_BODY - HEADER_SIZE - TAG_SIZE - 1
 
@@ -34,7 +34,7 @@ def encrypt(
     salt: bytes | None = None,
     key: P256Key | None = None,
 ) -> bytes:
-    """The body of a push for the subscription with this key and secret.
+    """Encrypt the body of a push for the subscription with this key and secret.
 
     The salt and the sender's key are new each time, unless a test brings those of the RFC.
     """
@@ -48,7 +48,7 @@ def encrypt(
 
 
 def decrypt(body: bytes, key: P256Key, auth: bytes) -> bytes:
-    """What was encrypted for the subscription that has this private key and secret."""
+    """Decrypt the body of a push for the subscription with this private key and secret."""
     salt, sender = parse_header(body)
     content_key, nonce = _derive(key.agree(sender), auth, key.public, sender, salt)
     try:
@@ -62,7 +62,7 @@ def decrypt(body: bytes, key: P256Key, auth: bytes) -> bytes:
 
 
 def parse_header(body: bytes) -> tuple[bytes, bytes]:
-    """The salt and the sender's public key; it must be followed by one whole record."""
+    """Return the salt and the sender's public key; one whole record must follow."""
     size = int.from_bytes(body[SALT_SIZE : SALT_SIZE + 4])
     record = len(body) - HEADER_SIZE
     if not TAG_SIZE < record <= size or body[SALT_SIZE + 4] != POINT_SIZE:
@@ -79,6 +79,6 @@ def _derive(
 
 
 def _hkdf(salt: bytes, material: bytes, info: bytes, size: int) -> bytes:
-    """HKDF-SHA256 for at most one block."""
+    """Compute HKDF-SHA256 for at most one block."""
     secret = hmac.digest(salt, material, hashlib.sha256)
     return hmac.digest(secret, info + b"\x01", hashlib.sha256)[:size]

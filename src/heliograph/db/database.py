@@ -1,6 +1,6 @@
-"""A database on threads of its own: one that writes, one that reads.
+"""A database with two threads: one writes, one reads.
 
-Writing is by functions of a transaction. All that wait while one transaction commits share the
+Writes are functions that take a transaction. All that wait while one transaction commits share the
 next, so that durability costs one disk sync for many of them. If one of them fails, each is run
 again alone, so a function must be safe to run twice and must do nothing but use its transaction.
 """
@@ -15,12 +15,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
-from heliograph.db.dialects import Dialect, Transaction, open_dialect
+from heliograph.db.dialects import Dialect, Transaction, check_store, open_dialect
 from heliograph.db.errors import DatabaseError, DatabaseLost, DatabaseNewer, DatabaseOwned
+from heliograph.opening import Closing
 
 logger = logging.getLogger(__name__)
 
@@ -28,39 +30,47 @@ T = TypeVar("T")
 
 MAX_GROUP = 1000
 RETRY_DELAYS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
-HURRIED_DELAY = 0.2
+LIMITED_DELAY = 0.2
 CLOSE_TIMEOUT = 3.0
-"""So long a lost database may keep a process from stopping."""
+"""Seconds to wait for an unreachable database at shutdown."""
 STALLED_TIMEOUT = 10.0
-"""And one that does not answer what it was asked before."""
+"""Seconds to wait at shutdown for a database that does not answer."""
+STATEMENT_TIMEOUT = 60.0
+"""Maximum seconds for one statement of PostgreSQL, which may be blocked by a lock."""
+SMALL_PROBE, LARGE_PROBE = 16, 1 << 20
+MARKERS_KEPT = 86_400.0
+"""Seconds to keep the markers of writers that may be gone."""
+_FORGET_MARKERS = "DELETE FROM write_probe WHERE id < 0 AND filler < ?"
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step of a schema, in the words of `dialects`. Never changed once released."""
+    """One step of a schema, with the placeholders of `dialects`. Never changed once released."""
 
     name: str
     sql: str
 
 
 @dataclass(slots=True)
-class _Job:
-    function: Callable[[Transaction], Any]
-    future: asyncio.Future[Any]
-    result: Any = None
+class _Operation:
+    function: Callable[[Transaction], object]
+    future: asyncio.Future[Any]  # of what the function returns
+    result: object = None
     error: Exception | None = None
 
 
-class Database:
-    """An open database with its schema in place. Make one by `Database.open`."""
+class Database(Closing):
+    """An open database with an up-to-date schema. Created by `Database.open`."""
 
-    def __init__(self, url: str, retry_for: float = 30.0, *, exclusive: bool = False) -> None:
+    def __init__(
+        self, url: str, retry_for: float = 30.0, *, exclusive: bool = False, shared: bool = False
+    ) -> None:
         self._url = url
-        self._patience = _Patience(retry_for)
+        self._retries = _RetryBudget(retry_for)
         owner = f"heliograph {secrets.token_hex(16)}" if exclusive else None
         loop = asyncio.get_running_loop()
-        self._writer = _Worker(url, loop, self._patience, writes=True, owner=owner)
-        self._reader = _Worker(url, loop, self._patience, writes=False)
+        self._writer = _Worker(url, loop, self._retries, writes=True, owner=owner, shared=shared)
+        self._reader = _Worker(url, loop, self._retries, writes=False)
 
     @classmethod
     async def open(
@@ -70,112 +80,143 @@ class Database:
         *,
         retry_for: float = 30.0,
         exclusive: bool = False,
+        shared: bool = False,
     ) -> "Database":
-        """An `exclusive` one has no other of its kind: `DatabaseOwned` if there is one."""
-        database = cls(url, retry_for, exclusive=exclusive)
+        """Open a database and bring its schema up to date.
+
+        With `exclusive`, raises `DatabaseOwned` if another process has it open so. With `shared`,
+        several processes write: one at a time, and a write whose commit was not answered is not
+        repeated if it took effect.
+        """
+        if exclusive:
+            await asyncio.to_thread(check_store, url)
+        database = cls(url, retry_for, exclusive=exclusive, shared=shared)
         try:
-            await database.write(lambda tx: None)  # before the schema changes under another's feet
+            if not shared:
+                await database.write(lambda tx: None)  # lock before the schema changes
             await asyncio.to_thread(
-                _persistently, lambda: migrate(url, migrations), _nothing, database._patience
+                _retry_while_lost, lambda: migrate(url, migrations), _nothing, database._retries
             )
+            if shared:
+                before = _marker(time.time() - MARKERS_KEPT)
+                await database.write(lambda tx: tx.execute(_FORGET_MARKERS, (before,)))
         except BaseException:
             await database.close()
             raise
         return database
 
     def write(self, function: Callable[[Transaction], T]) -> "asyncio.Future[T]":
-        """Run a function; the result is there once it is durable."""
+        """Run a function; the future has its result once it is durable."""
         return self._writer.submit(function)
 
     def read(self, function: Callable[[Transaction], T]) -> "asyncio.Future[T]":
-        """Run a function that only reads what was committed before."""
+        """Run a read-only function on the committed data."""
         return self._reader.submit(function)
 
+    async def check(self) -> None:
+        """Raise `DatabaseError` if the database does not accept writes now.
+
+        After a failure the probe is large: a full disk may still have room for a small one.
+        """
+        if self._writer.has_failed:
+            await self.write(partial(_probe, size=LARGE_PROBE))
+        await self.write(partial(_probe, size=SMALL_PROBE))
+        self._writer.has_failed = False
+
     async def backup(self, target: Path) -> None:
-        """A consistent copy, while running. A connection of its own: reads need not wait for it."""
+        """Write a consistent copy while running, through a separate connection."""
         await asyncio.to_thread(_back_up, self._url, target)
 
-    def hurry(self, seconds: float = CLOSE_TIMEOUT) -> None:
-        """From now on, wait no longer than this for a database that is lost."""
-        self._patience.hurry(seconds)
+    def limit_wait(self, seconds: float = CLOSE_TIMEOUT) -> None:
+        """Wait at most this long for an unreachable database, from now on."""
+        self._retries.limit_wait(seconds)
 
     async def close(self) -> None:
-        """Finish what was submitted, then close; it fails if the database does not come back."""
-        self.hurry()
+        """Finish what was submitted, then close; work fails if the database does not come back."""
+        self.limit_wait()
         await asyncio.to_thread(self._writer.stop)
         await asyncio.to_thread(self._reader.stop)
 
 
-class _Patience:
-    """How long to wait for a database that is lost."""
+class _RetryBudget:
+    """The time to wait for an unreachable database."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._end = math.inf
-        self._hurried = threading.Event()
+        self._limited = threading.Event()
 
-    def hurry(self, seconds: float) -> None:
+    def limit_wait(self, seconds: float) -> None:
         self._end = min(self._end, time.monotonic() + seconds)
-        self._hurried.set()
+        self._limited.set()
 
     def allows(self, delay: float, deadline: float) -> bool:
-        """Whether there is time for another attempt."""
+        """Return True if there is time for another attempt."""
         return time.monotonic() + self._shortened(delay) <= min(deadline, self._end)
 
     def wait(self, delay: float) -> None:
-        if self._hurried.is_set():
+        if self._limited.is_set():
             time.sleep(self._shortened(delay))
         else:
-            self._hurried.wait(delay)
+            self._limited.wait(delay)
 
     def _shortened(self, delay: float) -> float:
-        return min(delay, HURRIED_DELAY) if self._hurried.is_set() else delay
+        return min(delay, LIMITED_DELAY) if self._limited.is_set() else delay
 
 
 class _Worker:
-    """One thread with one connection."""
+    """One thread with one connection.
+
+    Its attributes are what the thread needs to reconnect and to find what it committed.
+    """
 
     def __init__(
         self,
         url: str,
         loop: asyncio.AbstractEventLoop,
-        patience: _Patience,
+        retries: _RetryBudget,
         *,
         writes: bool,
         owner: str | None = None,
+        shared: bool = False,
     ) -> None:
         self._url = url
         self._loop = loop
-        self._patience = patience
+        self._retries = retries
         self._owner = owner
         self._writes = writes
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._shared = shared
+        self._number = -1 - secrets.randbits(62)
+        self._marker: bytes | None = None
+        self._jobs: queue.SimpleQueue[_Operation | None] = queue.SimpleQueue()
         self._dialect: Dialect | None = None
         self._done = 0
+        self.has_failed = False
+        """True if a transaction failed since this was last reset."""
         name = "database-writer" if writes else "database-reader"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, function: Callable[[Transaction], T]) -> "asyncio.Future[T]":
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(_Job(function, future))
+        self._jobs.put(_Operation(function, future))
         return future
 
     def stop(self) -> None:
-        """Finish; but what gets no answer for long is left, as if this process were killed."""
+        """Finish the queue, but abandon a database that does not answer."""
         self._jobs.put(None)
         done = -1
         while self._thread.is_alive() and done < self._done:
             done = self._done
             self._thread.join(STALLED_TIMEOUT)
         if self._thread.is_alive():
-            logger.error("the database does not answer: leaving what it was asked to do")
+            logger.error("the database does not answer: its pending work is abandoned")
 
     def _run(self) -> None:
         running = True
         while running:
             job = self._jobs.get()
-            group: list[_Job] = []
+            group: list[_Operation] = []
             while job is not None:
                 group.append(job)
                 if len(group) == MAX_GROUP:
@@ -189,31 +230,36 @@ class _Worker:
             if group:
                 self._run_group(group)
                 self._done += 1
-                with suppress(RuntimeError):  # the loop did not wait for us
+                with suppress(RuntimeError):  # the loop was closed meanwhile
                     self._loop.call_soon_threadsafe(_settle, group)
         self._disconnect()
 
-    def _run_group(self, group: list[_Job]) -> None:
-        """All in one transaction; if any fails, each in its own."""
+    def _run_group(self, group: list[_Operation]) -> None:
+        """Run a group in one transaction; if any fails, run each in its own."""
         try:
             self._attempt(group)
         except (DatabaseLost, DatabaseOwned) as exc:
+            self.has_failed = True
             for job in group:
                 job.error = exc
         except Exception as exc:
+            self.has_failed = self.has_failed or isinstance(exc, DatabaseError)
             if len(group) == 1:
                 group[0].error = exc
                 return
             for job in group:
                 self._run_group([job])
 
-    def _attempt(self, group: list[_Job]) -> None:
-        _persistently(lambda: self._transact(group), self._disconnect, self._patience)
+    def _attempt(self, group: list[_Operation]) -> None:
+        self._marker = None
+        _retry_while_lost(lambda: self._transact(group), self._disconnect, self._retries)
 
-    def _transact(self, group: list[_Job]) -> None:
+    def _transact(self, group: list[_Operation]) -> None:
         dialect = self._connected()
-        dialect.begin() if self._writes else None
         try:
+            if self._writes and not self._begin(dialect):
+                self._roll_back(dialect)
+                return
             transaction = Transaction(dialect)
             for job in group:
                 job.result = job.function(transaction)
@@ -224,6 +270,16 @@ class _Worker:
                 self._roll_back(dialect)
             raise
 
+    def _begin(self, dialect: Dialect) -> bool:
+        """Begin a transaction, or return False if the last attempt had committed unanswered."""
+        if not self._shared:
+            dialect.begin()
+            return True
+        marker = _marker(time.time())
+        is_new = dialect.begin_shared(self._number, marker, self._marker)
+        self._marker = marker
+        return is_new
+
     def _roll_back(self, dialect: Dialect) -> None:
         try:
             dialect.rollback()
@@ -232,14 +288,16 @@ class _Worker:
 
     def _connected(self) -> Dialect:
         if self._dialect is None:
-            self._dialect = open_dialect(self._url, read_only=not self._writes)
+            self._dialect = open_dialect(
+                self._url, read_only=not self._writes, statement_timeout=STATEMENT_TIMEOUT
+            )
             if self._owner is not None:
-                self._own(self._dialect, self._owner)
+                self._lock_exclusively(self._dialect, self._owner)
         return self._dialect
 
-    def _own(self, dialect: Dialect, owner: str) -> None:
+    def _lock_exclusively(self, dialect: Dialect, owner: str) -> None:
         try:
-            dialect.own(owner)
+            dialect.lock_exclusively(owner)
         except BaseException:
             self._disconnect()
             raise
@@ -253,21 +311,35 @@ class _Worker:
                 logger.debug("closing a lost database: %s", type(exc).__name__)
 
 
-def _persistently(
-    action: Callable[[], None], after_loss: Callable[[], None], patience: _Patience
+def _retry_while_lost(
+    action: Callable[[], None], after_loss: Callable[[], None], retries: _RetryBudget
 ) -> None:
-    """Do something, again and again for a time if the database is lost."""
-    deadline = time.monotonic() + patience.seconds
+    """Run an action, with retries for a time while the database is unreachable."""
+    deadline = time.monotonic() + retries.seconds
     for delay in chain(RETRY_DELAYS, repeat(RETRY_DELAYS[-1])):
         try:
             action()
             return
         except DatabaseLost as exc:
             after_loss()
-            if not patience.allows(delay, deadline):
+            if not retries.allows(delay, deadline):
                 raise
-            logger.warning("the database was lost (%s): trying again in %.2g s", exc, delay)
-            patience.wait(delay)
+            logger.warning("the database was lost (%s): retrying in %.2g s", exc, delay)
+            retries.wait(delay)
+
+
+def _probe(transaction: Transaction, size: int) -> None:
+    """Write random bytes: SQLite does not write what is unchanged."""
+    transaction.execute(
+        "INSERT INTO write_probe (id, filler) VALUES (1, ?)"
+        " ON CONFLICT (id) DO UPDATE SET filler = excluded.filler",
+        (secrets.token_bytes(size),),
+    )
+
+
+def _marker(now: float) -> bytes:
+    """Return a unique marker of a transaction; markers sort by time."""
+    return int(now).to_bytes(8) + secrets.token_bytes(16)
 
 
 def _nothing() -> None:
@@ -282,7 +354,7 @@ def _back_up(url: str, target: Path) -> None:
         dialect.close()
 
 
-def _settle(jobs: list[_Job]) -> None:
+def _settle(jobs: list[_Operation]) -> None:
     for job in jobs:
         if job.future.done():
             continue
@@ -298,6 +370,9 @@ def migrate(url: str, migrations: Sequence[Migration]) -> None:
     try:
         dialect.begin()
         dialect.define("CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, at BIGINT)")
+        dialect.define(
+            "CREATE TABLE IF NOT EXISTS write_probe (id {serial} PRIMARY KEY, filler {blob})"
+        )
         dialect.commit()
         done = {name for (name,) in dialect.query("SELECT name FROM migrations", ())}
         unknown = done - {migration.name for migration in migrations}

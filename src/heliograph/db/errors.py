@@ -1,11 +1,11 @@
-"""What may go wrong with a database.
+"""Errors of a database.
 
 Exception
 └── DatabaseError          the operation did not happen; nothing of it was kept
     ├── DatabaseBusy       another process uses this database
     │   └── DatabaseOwned  another process is its only user
     ├── DatabaseNewer      the schema belongs to a later version of Heliograph
-    ├── DatabaseMisnamed   its URL, or what that names, is a mistake
+    ├── DatabaseUrlError   the URL is malformed, or names something that cannot be used
     └── DatabaseLost       the database cannot be reached
 """
 
@@ -26,8 +26,8 @@ class DatabaseNewer(DatabaseError):
     """The schema belongs to a later version of Heliograph."""
 
 
-class DatabaseMisnamed(DatabaseError):
-    """Its URL, or what that names, is a mistake."""
+class DatabaseUrlError(DatabaseError):
+    """The URL is malformed, or names something that cannot be used."""
 
 
 class DatabaseLost(DatabaseError):

@@ -1,19 +1,11 @@
-"""The number on the app's icon: what is unread, of all users."""
+"""The number on the app's icon."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-
-from heliograph.device.chat import User
-
-
-def total_unread_for_all_users(users: Iterable[User]) -> int:
-    """Not only the active user's. Users that are muted count, as reading them clears the badge."""
-    return sum(max(user.unread, 0) for user in users)
 
 
 @dataclass(frozen=True, slots=True)
 class Badge:
-    """Set by the app to what is unread; raised by the extension, which knows no other number."""
+    """The badge: set by the app to the number of unread items, incremented by the extension."""
 
     count: int = 0
 

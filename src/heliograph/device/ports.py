@@ -1,61 +1,63 @@
-"""What the device needs of an agent and of a platform. `sim.phone` has both."""
+"""The interfaces to an agent and a platform; `heliograph.phone` implements them."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from heliograph.device.chat import ChatId, ExpectedMessage, NotifiedConnection
-from heliograph.device.content import Content, Problem
-from heliograph.device.entity import Got
-from heliograph.device.manager import Loaded, Presentation
-from heliograph.device.states import AppState, CoreState, NotificationsMode, PreviewMode
+from heliograph.device.chats.content import Content, DatabaseProblem
+from heliograph.device.chats.model import (
+    ChatId,
+    ExpectedMessage,
+    FetchedMessage,
+    Loaded,
+    NotifiedConnection,
+    UserId,
+)
+from heliograph.device.states import AppState, CoreState, Presentation, PreviewMode
+from heliograph.wire.ntf.tokens import NotificationsMode
 
 
 class CoreUnavailable(Exception):
-    """The core cannot be opened, for a reason that only the app can mend."""
+    """The core cannot be opened, for a reason that only the app can solve."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: DatabaseProblem) -> None:
         super().__init__(problem.value)
         self.problem = problem
-
-
-class Seal(Protocol):
-    """What encrypts texts at rest, if the user gave a passphrase."""
-
-    def seal(self, plain: bytes) -> bytes: ...
-
-    def open(self, sealed: bytes) -> bytes: ...
 
 
 class ExtensionCore(Protocol):
     """An agent over the database that app and extension share, in the extension."""
 
     async def open(self) -> None:
-        """Make or reopen; nothing if it is open. Raises `CoreUnavailable`."""
+        """Open or reopen the database; do nothing if it is open. Raises `CoreUnavailable`."""
 
     async def close(self) -> None:
-        """Leave the database to the app. May be called twice."""
+        """Close the database, for the app to open. May be called twice."""
 
-    async def look(self, nonce: bytes, box: bytes) -> Sequence[NotifiedConnection]:
-        """Decrypt both layers of a push. An entry that is not expected any more says so."""
+    async def read_push(self, nonce: bytes, box: bytes) -> Sequence[NotifiedConnection]:
+        """Decrypt both layers of a push. Entries whose message was shown already are marked."""
 
-    async def fetch(self, conn_id: str, expected: ExpectedMessage) -> Got | None:
-        """The next message, stored before it is acknowledged; None if there is none."""
+    async def fetch(self, conn_id: str, expected: ExpectedMessage) -> FetchedMessage | None:
+        """Return the next message, stored before it is acknowledged; None if there is none."""
 
 
 class AppCore(Protocol):
-    """The same in the app."""
+    """An agent over the shared database, in the app."""
 
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
 
     async def loaded(self) -> Loaded:
-        """Contact requests and calls that wait for an answer."""
+        """Return contact requests and calls that wait for an answer."""
 
-    def messages(self) -> AsyncIterator[Got]:
-        """Subscribe to everything; each message is stored and acknowledged when it is given."""
+    def messages(self) -> AsyncIterator[FetchedMessage]:
+        """Subscribe to all connections; yield each message after it is stored and acknowledged."""
 
-    async def accept_contact(self, chat_id: str) -> None: ...
+    async def accept_contact(self, chat_id: ChatId) -> None:
+        """Greet the requester as the profile that the request was made to."""
+
+    async def answer_call(self, chat_id: ChatId, accept: bool) -> None:
+        """Send the answer to a pending call; do nothing if it was answered or has expired."""
 
 
 class Shared(Protocol):
@@ -73,38 +75,42 @@ class Shared(Protocol):
 
     async def mode(self) -> NotificationsMode: ...
 
+    async def active_user(self) -> UserId | None: ...
+
+    async def set_active_user(self, user: UserId) -> None: ...
+
     async def badge(self) -> int: ...
 
     async def change_badge(self, by: int) -> int: ...
 
     async def count_unread(self) -> int:
-        """Set the badge to what is unread of all users."""
+        """Set the badge to the number of unread items of all users."""
 
     async def read_chat(self, chat_id: ChatId) -> int:
-        """The user sees a chat: nothing of it is unread. Gives the badge's number."""
+        """Mark a chat read, and return the badge."""
 
     async def set_shown(self, conn_id: str, up_to: int) -> None:
-        """The user was told of what was received until this time."""
+        """Mark messages received until this time as shown."""
 
 
 class Platform(Protocol):
-    """What the operating system does at the edges."""
+    """The services of the operating system."""
 
     def show(self, content: Content, how: Presentation) -> None:
-        """A notification that the app made itself."""
+        """Show a notification that the app made itself."""
 
     def set_badge(self, count: int) -> None: ...
 
     def submit(self, earliest: float) -> None:
-        """Wake the app for a background refresh, not before this time."""
+        """Schedule a background refresh, not before this time."""
 
     def cancel(self) -> None:
-        """Do not wake it."""
+        """Cancel the scheduled background refresh."""
 
     def complete(self, success: bool) -> None:
-        """The background refresh is over."""
+        """Report that the background refresh is done."""
 
     def begin_task(self) -> int:
-        """Leave the app running for a while, also in the background; gives a number."""
+        """Keep the app running for a while, also in the background; return the task's number."""
 
     def end_task(self, task: int) -> None: ...

@@ -1,6 +1,6 @@
 """The tables of a phone: its settings and chats. Times in Unix seconds, as routers give them.
 
-What a message says is sealed when the phone has a passphrase: `items.content`.
+The content of messages, `items.content`, is encrypted when the phone has a passphrase.
 """
 
 from heliograph.db.database import Migration
@@ -16,7 +16,9 @@ MIGRATIONS = (
         CREATE TABLE users (
             user_id INTEGER PRIMARY KEY,
             name TEXT NOT NULL,
-            show_notifications INTEGER NOT NULL
+            show_notifications INTEGER NOT NULL,
+            is_active INTEGER NOT NULL,
+            view_password TEXT
         );
         CREATE TABLE contacts (
             contact_id INTEGER PRIMARY KEY,
@@ -42,20 +44,16 @@ MIGRATIONS = (
             chat_id TEXT NOT NULL,
             kind TEXT NOT NULL,
             group_id INTEGER,
-            text TEXT NOT NULL,
-            file_name TEXT NOT NULL,
-            member TEXT NOT NULL,
+            content {blob} NOT NULL,
             is_read INTEGER NOT NULL,
             is_shown INTEGER NOT NULL,
             UNIQUE (conn_id, msg_id)
         );
         CREATE INDEX items_unread ON items (user_id, chat_id) WHERE is_read = 0;
         CREATE TABLE pushes (
-            digest TEXT PRIMARY KEY,
+            push_id TEXT PRIMARY KEY,
             at BIGINT NOT NULL
         )
         """,
     ),
-    # In place of text, file_name and member, which stay empty: see `chats.seal_texts`.
-    Migration("0002_sealed", "ALTER TABLE items ADD COLUMN content {blob}"),
 )

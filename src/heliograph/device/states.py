@@ -1,10 +1,10 @@
-"""The states that an app and its extension tell each other, and the modes that a user chooses."""
+"""The states that an app and its extension publish to each other, and preview modes."""
 
 from enum import Enum
 
 
 class AppState(Enum):
-    """Of the app, as the extension sees it."""
+    """The state that the app publishes to the extension."""
 
     ACTIVE = "active"
     ACTIVATING = "activating"
@@ -15,12 +15,12 @@ class AppState(Enum):
 
     @property
     def is_running(self) -> bool:
-        """It has the database, or is about to take it."""
+        """Return whether the app has the database, or is about to open it."""
         return self in (AppState.ACTIVE, AppState.ACTIVATING, AppState.BACKGROUND_REFRESH)
 
 
 class CoreState(Enum):
-    """Of the extension's own core, as the app sees it."""
+    """The state that the extension's core publishes to the app."""
 
     CREATED = "created"
     STARTING = "starting"
@@ -30,14 +30,8 @@ class CoreState(Enum):
 
     @property
     def has_store(self) -> bool:
-        """The database may be open in the extension."""
+        """Return whether the extension may have the database open."""
         return self in (CoreState.STARTING, CoreState.ACTIVE, CoreState.SUSPENDING)
-
-
-class NotificationsMode(Enum):
-    INSTANT = "instant"
-    PERIODIC = "periodic"
-    OFF = "off"
 
 
 class PreviewMode(Enum):
@@ -46,3 +40,11 @@ class PreviewMode(Enum):
     MESSAGE = "message"
     CONTACT = "contact"
     HIDDEN = "hidden"
+
+
+class Presentation(Enum):
+    """How the platform shows a notification while the app is active."""
+
+    NOTHING = "nothing"
+    LIST = "in the list, with a sound"
+    BANNER = "a banner too"

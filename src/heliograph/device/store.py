@@ -1,7 +1,7 @@
 """A phone's own store: settings that app and extension share, and its chats.
 
-Both processes may have it open at once: nothing is kept in memory, and all that depends on what was
-read before happens in one transaction.
+Both processes may have it open at once: nothing is cached in memory, and every read-modify-write
+happens in one transaction.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ BADGE = "badge"
 
 
 class DeviceStore:
-    """Make one by `DeviceStore.open`."""
+    """An open store. Create it with `DeviceStore.open`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -49,11 +49,11 @@ class DeviceStore:
         await self._database.close()
 
     async def write(self, function: Callable[[Transaction], T]) -> T:
-        """Waits while the other process writes."""
-        return await self._patiently(lambda: self._database.write(function))
+        """Run a write transaction; wait while the other process writes."""
+        return await self._retry_while_busy(lambda: self._database.write(function))
 
     async def read(self, function: Callable[[Transaction], T]) -> T:
-        return await self._patiently(lambda: self._database.read(function))
+        return await self._retry_while_busy(lambda: self._database.read(function))
 
     async def get(self, name: str) -> str | None:
         return await self.read(lambda tx: get_setting(tx, name))
@@ -62,16 +62,16 @@ class DeviceStore:
         await self.write(lambda tx: set_setting(tx, name, value))
 
     async def change_badge(self, by: int) -> int:
-        """The new number."""
+        """Change the badge by a difference, and return it."""
         return await self.write(lambda tx: change_badge(tx, by))
 
-    async def see_push(self, digest: str, at: int) -> bool:
-        """Whether a push is new: a provider's record may be read twice."""
+    async def see_push(self, push_id: str, at: int) -> bool:
+        """Return whether a push is new: a provider's record may be read twice."""
 
         def see(tx: Transaction) -> bool:
-            if tx.query("SELECT 1 FROM pushes WHERE digest = ?", (digest,)):
+            if tx.query("SELECT 1 FROM pushes WHERE push_id = ?", (push_id,)):
                 return False
-            tx.execute("INSERT INTO pushes (digest, at) VALUES (?, ?)", (digest, at))
+            tx.execute("INSERT INTO pushes (push_id, at) VALUES (?, ?)", (push_id, at))
             tx.execute(
                 "DELETE FROM pushes WHERE rowid <= (SELECT MAX(rowid) FROM pushes) - ?",
                 (PUSHES_KEPT,),
@@ -80,11 +80,11 @@ class DeviceStore:
 
         return await self.write(see)
 
-    async def has_seen_push(self, digest: str) -> bool:
-        sql = "SELECT 1 FROM pushes WHERE digest = ?"
-        return bool(await self.read(lambda tx: tx.query(sql, (digest,))))
+    async def has_seen_push(self, push_id: str) -> bool:
+        sql = "SELECT 1 FROM pushes WHERE push_id = ?"
+        return bool(await self.read(lambda tx: tx.query(sql, (push_id,))))
 
-    async def _patiently(self, submit: Callable[[], "asyncio.Future[T]"]) -> T:
+    async def _retry_while_busy(self, submit: Callable[[], "asyncio.Future[T]"]) -> T:
         deadline = time.monotonic() + BUSY_FOR
         while True:
             try:

@@ -1,5 +1,5 @@
-"""What is wrong with an installation, and what to do about it: `heliograph doctor`.
+"""Find what is wrong with an installation, and what to do about it: `heliograph doctor`.
 
-It changes nothing, and tells no key, password, device token or queue. Each check is a function that
-yields findings; `examine` runs those that fit a directory.
+It changes nothing and reveals no key, password, device token or queue. Each check is a function
+that yields findings; `examine` runs those that apply to a directory.
 """

@@ -1,4 +1,4 @@
-"""Runs the checks that fit a directory, in an order that a reader can follow."""
+"""Run the checks that apply to a directory, in a readable order."""
 
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -8,7 +8,7 @@ from pathlib import Path
 from heliograph.doctor import files, keys, network, pipeline, store
 from heliograph.doctor.findings import Finding, Findings, good, problem
 from heliograph.doctor.subject import Subject, Thresholds, part_of
-from heliograph.runtime.config import FILE_NAME
+from heliograph.runtime.config.file import FILE_NAME
 from heliograph.runtime.errors import ConfigError
 
 __all__ = ["Examination", "examine"]
@@ -20,7 +20,7 @@ _LOCAL: tuple[Callable[[Subject], Findings], ...] = (
     files.check_disk,
     store.check_import,
     store.check_store,
-    store.check_debts,
+    store.check_pending,
     keys.check_providers,
     pipeline.check_journal,
     pipeline.check_pipeline,
@@ -40,15 +40,14 @@ class Examination:
 
 
 async def examine(directory: Path, how: Examination) -> AsyncIterator[Finding]:
-    """All findings about a router's directory. Raises nothing: a check that fails is a finding."""
+    """Yield all findings about a router's directory. A check that fails is a finding too."""
     try:
         part = part_of(directory)
         subject = Subject.load(directory, part, how.environ, how.thresholds, how.tables)
         _read_passwords(subject)
     except ConfigError as exc:
         for text in exc.problems:
-            what, _, advice = text.rpartition(": ")
-            yield problem("config", what or text, advice if what else "")
+            yield problem("config", text, f"correct it in {directory / FILE_NAME}")
         return
     yield good("config", f"{FILE_NAME} of a {subject.part.title} is good")
     for check in _LOCAL:
@@ -72,11 +71,10 @@ async def examine(directory: Path, how: Examination) -> AsyncIterator[Finding]:
 
 
 def _read_passwords(subject: Subject) -> None:
-    """What the configuration names and a start would read. Raises `ConfigError`."""
-    if subject.ntf is not None:
-        subject.ntf.control.passwords_in(subject.directory)
-    else:
-        subject.config.settings(subject.directory)  # type: ignore[call-arg]
+    """Read the password files that a start would read. Raises `ConfigError`."""
+    subject.config.control.passwords_in(subject.directory)
+    if subject.smp is not None:
+        subject.smp.queues.password_in(subject.directory)
 
 
 def _failed(name: str, exc: Exception) -> Finding:

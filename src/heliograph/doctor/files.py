@@ -1,4 +1,4 @@
-"""Checks of what is on disk: who can read it, how much room there is, and whether time is sane."""
+"""Checks of permissions, free disk space and the clock."""
 
 import ctypes
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from heliograph.doctor.findings import Finding, Findings, good, note, problem, warning
 from heliograph.doctor.subject import Subject
-from heliograph.runtime.config import FILE_NAME
+from heliograph.runtime.config.file import FILE_NAME
 from heliograph.runtime.identity import CA_KEY, SERVER_KEY
 
 __all__ = ["check_clock", "check_disk", "check_permissions"]
@@ -21,7 +21,7 @@ _TIMEX_SIZE = 512  # more than the kernel's struct timex has
 
 
 def check_permissions(subject: Subject) -> Findings:
-    """Secrets are their owner's alone, and the owner is one and the same."""
+    """Check that only the owner of the directory can read its secrets."""
     directory = subject.directory
     owner = directory.stat()
     found = list(_directory_findings(directory, owner))
@@ -35,7 +35,7 @@ def check_permissions(subject: Subject) -> Findings:
                 "run the router and this command as the directory's owner",
             )
         )
-    yield from found or [good("permissions", "secrets are their owner's alone")]
+    yield from found or [good("permissions", "only the owner can read secrets")]
 
 
 def _directory_findings(directory: Path, owner: os.stat_result) -> Findings:
@@ -56,15 +56,16 @@ def _directory_findings(directory: Path, owner: os.stat_result) -> Findings:
 
 def _secrets(subject: Subject) -> Iterable[Path]:
     directory = subject.directory
+    control, ntf, smp = subject.config.control, subject.ntf, subject.smp
     names = [SERVER_KEY, CA_KEY, FILE_NAME]
-    ntf = subject.ntf
+    names += [control.admin_password_file, control.user_password_file]
+    if smp is not None:
+        names.append(smp.queues.password_file)
     if ntf is not None:
         names += [
             ntf.push.webpush.vapid_key_file,
             ntf.push.apns.key_file,
             ntf.push.fcm.service_account_file,
-            ntf.control.admin_password_file,
-            ntf.control.user_password_file,
         ]
     files = [directory / name for name in names if name]
     if subject.store_file is not None:
@@ -88,7 +89,7 @@ def _secret_findings(file: Path, owner: os.stat_result) -> Findings:
 
 
 def check_disk(subject: Subject) -> Findings:
-    """Room for the store and the journal, wherever they are."""
+    """Check the free space for the store and the journal."""
     places = {"the directory": subject.directory}
     if subject.store_file is not None:
         places["the store"] = subject.store_file.parent
@@ -110,35 +111,35 @@ def check_disk(subject: Subject) -> Findings:
 
 
 def judge_disk(what: str, free: int, inodes: int, all_inodes: int, wanted: int) -> Finding:
-    """A fifth of what is wanted is too little to go on with."""
+    """Return a warning below the wanted space, and a problem below a fifth of it."""
     if all_inodes and inodes < 1000:
         return problem(
-            "disk", f"{what} is on a disk that has room for {inodes} files only", "remove files"
+            "disk", f"{what} is on a disk with only {inodes} free inodes", "remove files"
         )
-    text = f"{what} has {free // MEGABYTE} MB left"
+    text = f"{what} has {free // MEGABYTE} MB of free space"
     if free >= wanted:
         return good("disk", text)
     advice = (
-        "free some: old backups and journal segments first, or let the journal keep less; see"
+        "free some: old backups and journal segments first, or lower [journal] max_megabytes; see"
         " 'The disk is full' in the runbook"
     )
     return (problem if free < wanted // 5 else warning)("disk", text, advice)
 
 
 def check_clock(subject: Subject) -> Findings:
-    """Certificates, provider tokens and expiry all need the right time."""
+    """Check the clock, which certificates, provider tokens and expiry depend on."""
     now = time.time()
     ahead = [file for file in subject.directory.iterdir() if _modified(file) > now + FUTURE]
     if ahead:
         yield problem(
             "clock",
-            f"{ahead[0].name} was written in the future: the clock was, or is, wrong",
+            f"{ahead[0].name} was written in the future: the clock was or is wrong",
             "set the clock (timedatectl set-ntp true); then touch the file",
         )
     elif _is_unsynchronized():
         yield note(
             "clock",
-            "the kernel does not know whether the clock is right: no time service has told it",
+            "the kernel does not know whether the clock is right: no time service set it",
             "run one (timedatectl set-ntp true), here or on the host of this container",
         )
     else:
@@ -153,7 +154,7 @@ def _modified(file: Path) -> float:
 
 
 def _is_unsynchronized() -> bool:
-    """As adjtimex(2) says; False where there is no such call."""
+    """Ask adjtimex(2); return False where there is no such call."""
     try:
         libc = ctypes.CDLL(None)
         state: int = libc.adjtimex(ctypes.create_string_buffer(_TIMEX_SIZE))

@@ -1,4 +1,4 @@
-"""What a check found: how bad it is, what it is, and what to do."""
+"""Findings of checks: severity, text and advice."""
 
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ __all__ = ["Finding", "Findings", "Level", "good", "note", "problem", "warning"]
 
 
 class Level(StrEnum):
-    """From harmless to bad."""
+    """Severity, in ascending order."""
 
     OK = "ok"
     NOTE = "note"
@@ -18,7 +18,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`advice` is what to do, and empty if there is nothing to do."""
+    """One result of a check. `advice` is empty if there is nothing to do."""
 
     level: Level
     check: str

@@ -1,4 +1,4 @@
-"""Checks of the router's identity and of what it shows to push providers."""
+"""Checks of the router's identity and of its credentials at push providers."""
 
 import logging
 import re
@@ -18,16 +18,23 @@ from heliograph.doctor.findings import (
 from heliograph.doctor.subject import Subject
 from heliograph.ntf.config import NtfConfig
 from heliograph.ntf.providers import load_vapid, make_providers
-from heliograph.push.provider import Accepted, Delivery, Outcome, Provider, RetryLater, TokenInvalid
+from heliograph.push.provider import (
+    Accepted,
+    Delivery,
+    DeviceTokenInvalid,
+    Outcome,
+    Provider,
+    RetryLater,
+)
 from heliograph.runtime.errors import ConfigError, IdentityError
 from heliograph.runtime.expiry import expiries, words
 from heliograph.runtime.identity import CA_KEY, SERVER_CERTIFICATE, load_identity
-from heliograph.wire.push import CheckMessagesPush
-from heliograph.wire.tokens import APNSDeviceToken, DeviceToken, FcmDeviceToken, PushProvider
+from heliograph.wire.ntf.push import CheckMessagesPush
+from heliograph.wire.ntf.tokens import APNSDeviceToken, DeviceToken, FcmDeviceToken, PushProvider
 
 __all__ = ["check_identity", "check_providers", "reach_providers"]
 
-NOBODY = "00" * 32
+FAKE_TOKEN = "00" * 32
 """A device token of the right form that no device has."""
 
 _APPLE_ID = re.compile(r"[A-Z0-9]{10}")
@@ -45,16 +52,15 @@ def check_identity(subject: Subject) -> Findings:
     try:
         identity = load_identity(directory, time.time())
     except IdentityError as exc:
-        what, _, advice = str(exc).rpartition(": ")
-        yield problem("keys", what, advice)
+        yield problem("keys", str(exc), "see 'Keys and certificates' in the runbook")
         return
-    told = [(expiry, words(expiry, time.time())) for expiry in expiries(identity)]
-    for _, text in told:
+    found = [(expiry, words(expiry, time.time())) for expiry in expiries(identity)]
+    for _, text in found:
         if text is not None:
             what, _, advice = text.partition(": ")
             yield warning("certificate", what, advice)
-    if not any(text for _, text in told):
-        online = told[0][0]
+    if not any(text for _, text in found):
+        online = found[0][0]
         year = time.strftime("%Y-%m-%d", time.gmtime(online.at))
         yield good("certificate", f"keys and certificates belong together, valid until {year}")
     if (directory / f"{SERVER_CERTIFICATE}.new").exists():
@@ -66,13 +72,13 @@ def check_identity(subject: Subject) -> Findings:
     if (directory / CA_KEY).exists():
         yield warning(
             "keys",
-            f"{CA_KEY} is on this machine: whoever reads it can be this router for ever",
+            f"{CA_KEY} is on this machine: anyone who reads it can impersonate this router",
             "move it to where you keep backups; the router does not need it",
         )
 
 
 def check_providers(subject: Subject) -> Findings:
-    """Keys are well-formed, and can sign what providers want signed."""
+    """Check that the keys for push providers are well-formed and can sign."""
     config = subject.ntf
     if config is None:
         return
@@ -115,25 +121,25 @@ def _apns_names(config: NtfConfig) -> Findings:
 
 
 async def reach_providers(subject: Subject) -> AsyncFindings:
-    """Whether providers take our credentials: a push is sent to a device that does not exist."""
+    """Check that providers accept our credentials, with a push to a device that does not exist."""
     config = subject.ntf
     if config is None:
         return
     try:
         providers = _quietly_made(config, subject)
     except ConfigError:
-        return  # told of by `check_providers`
+        return  # `check_providers` reports it
     for kind, provider in providers.items():
-        device = _nobody(kind)
+        device = _fake_device(kind)
         if device is not None:
             try:
-                yield _judged(kind, await _ask(provider, device))
+                yield _finding_of(kind, await _ask(provider, device))
             finally:
                 await provider.close()
 
 
 def _quietly_made(config: NtfConfig, subject: Subject) -> dict[PushProvider, Provider]:
-    """That Web Push is off without a key is told by the finding that names the providers."""
+    """Create the providers without the warning about a missing VAPID key."""
     log = logging.getLogger(make_providers.__module__)
     level = log.level
     log.setLevel(logging.ERROR)
@@ -154,19 +160,19 @@ async def _ask(provider: Provider, device: DeviceToken) -> Outcome:
     return await provider.send(delivery)
 
 
-def _nobody(kind: PushProvider) -> DeviceToken | None:
+def _fake_device(kind: PushProvider) -> DeviceToken | None:
     match kind:
         case PushProvider.APNS_PROD | PushProvider.APNS_DEV | PushProvider.APNS_TEST:
-            return APNSDeviceToken(kind, NOBODY.encode())
+            return APNSDeviceToken(kind, FAKE_TOKEN.encode())
         case PushProvider.FCM:
-            return FcmDeviceToken(NOBODY)
+            return FcmDeviceToken(FAKE_TOKEN)
     return None  # Web Push has no place to ask, and the null provider is inside
 
 
-def _judged(kind: PushProvider, outcome: Outcome) -> Finding:
+def _finding_of(kind: PushProvider, outcome: Outcome) -> Finding:
     check = "push providers"
     match outcome:
-        case Accepted() | TokenInvalid():
+        case Accepted() | DeviceTokenInvalid():
             return good(check, f"{kind.text} takes our credentials")
         case RetryLater(connection=True):
             return problem(
@@ -176,7 +182,9 @@ def _judged(kind: PushProvider, outcome: Outcome) -> Finding:
             )
         case RetryLater():
             return warning(
-                check, f"{kind.text} answers {outcome.reason}", "wait: pushes are owed, not lost"
+                check,
+                f"{kind.text} answers {outcome.reason}",
+                "wait: no push is lost",
             )
     advice = _ADVICE.get(outcome.reason, "see 'A provider refuses' in the runbook")
     return problem(check, f"{kind.text} refuses our pushes: {outcome.reason}", advice)

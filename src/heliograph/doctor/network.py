@@ -1,4 +1,4 @@
-"""Checks over the network: that clients find this router, and that it finds messaging routers."""
+"""Checks over the network: clients reach this router, and it reaches messaging routers."""
 
 import asyncio
 import errno
@@ -25,14 +25,14 @@ from heliograph.wire.table import PING
 
 __all__ = ["check_listening", "check_names", "reach_smp_routers"]
 
-PATIENCE = 10.0
+TIMEOUT = 10.0
 MAX_ROUTERS = 100
 AT_ONCE = 20
-MAX_TOLD = 5
+MAX_NAMED = 5
 
 
 async def check_listening(subject: Subject) -> AsyncFindings:
-    """The router that runs answers, with the certificate that is on disk; or its port is free."""
+    """Check that the router answers with the certificate on disk, or that its port is free."""
     running = running_address(subject.directory)
     if running is None:
         yield _port_finding(subject)
@@ -75,14 +75,14 @@ def _port_finding(subject: Subject) -> Finding:
 
 
 def _shown_certificate(address: ServerAddress) -> bytes | None:
-    """What it is, not whether it is right: `Client` has looked at that."""
+    """Describe the certificate; `Client` has verified it."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     target = (address.hosts[0].text, int(address.port or "443"))
     try:
         with (
-            socket.create_connection(target, PATIENCE) as plain,
+            socket.create_connection(target, TIMEOUT) as plain,
             context.wrap_socket(plain) as secure,
         ):
             return secure.getpeercert(binary_form=True)
@@ -99,7 +99,7 @@ def _own_certificate(subject: Subject) -> bytes | None:
 
 
 async def check_names(subject: Subject) -> AsyncFindings:
-    """The names in the address mean something to others."""
+    """Check that the names in the address resolve."""
     loop = asyncio.get_running_loop()
     for host in subject.config.listen.hosts:
         if is_wildcard(host):
@@ -112,7 +112,7 @@ async def check_names(subject: Subject) -> AsyncFindings:
             if host.text.endswith(".onion"):
                 continue
             try:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     await loop.getaddrinfo(host.text, None)
             except OSError:  # a time-out is one
                 yield problem(
@@ -125,7 +125,7 @@ async def check_names(subject: Subject) -> AsyncFindings:
 
 
 async def reach_smp_routers(subject: Subject, *, show_hosts: bool = False) -> AsyncFindings:
-    """The messaging routers with most subscriptions answer, and are who they should be."""
+    """Check that the messaging routers with most subscriptions answer with their identity."""
     config = subject.ntf
     if config is None:
         return
@@ -138,12 +138,12 @@ async def reach_smp_routers(subject: Subject, *, show_hosts: bool = False) -> As
                 (MAX_ROUTERS,),
             )
     except (NoStore, DatabaseError):
-        return  # told of by `check_store`
+        return  # `check_store` reports it
     if not rows:
         yield note("messaging routers", "no device has a subscription yet")
         return
     client = replace(
-        config.settings().subscriber.client, connect_timeout=PATIENCE, handshake_timeout=PATIENCE
+        config.settings().subscriber.client, connect_timeout=TIMEOUT, handshake_timeout=TIMEOUT
     )
     limit = asyncio.Semaphore(AT_ONCE)
 
@@ -163,8 +163,8 @@ async def reach_smp_routers(subject: Subject, *, show_hosts: bool = False) -> As
     if not down:
         yield good("messaging routers", f"{len(rows)} asked, all answer")
         return
-    told = "; ".join(f"{name}: {trouble}" for name, trouble in down[:MAX_TOLD])
-    text = f"{len(down)} of {len(rows)} cannot be reached: {told}"
+    named = "; ".join(f"{name}: {trouble}" for name, trouble in down[:MAX_NAMED])
+    text = f"{len(down)} of {len(rows)} cannot be reached: {named}"
     if len(down) == len(rows):
         yield problem(
             "messaging routers", text, "all of them: look at this machine's network, proxy and DNS"
@@ -178,9 +178,9 @@ async def reach_smp_routers(subject: Subject, *, show_hosts: bool = False) -> As
 
 
 async def _ping(address: ServerAddress, config: ClientConfig) -> str | None:
-    """None if it answers, else why not."""
+    """Return None if it answers, else the reason."""
     try:
-        async with asyncio.timeout(2 * PATIENCE):
+        async with asyncio.timeout(2 * TIMEOUT):
             client = await Client.connect(address, config)
             try:
                 await client.request(PING())
@@ -192,7 +192,7 @@ async def _ping(address: ServerAddress, config: ClientConfig) -> str | None:
 
 
 def _name(server_id: int, address: str, own_domains: tuple[str, ...], *, show: bool) -> str:
-    """Which routers clients use is not for every log: only those of our own, unless asked."""
+    """Return the name of an own server, and a number for others unless asked."""
     try:
         host = decode_address(address).hosts[0].text
     except WireError:

@@ -8,21 +8,20 @@ import os
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING
 
 from heliograph.doctor.findings import Finding, Findings, good, note, problem, warning
 from heliograph.doctor.subject import Subject
-from heliograph.pipeline.source import is_taken, list_segments
-from heliograph.pipeline.tables import MANIFEST, Manifest, read_manifest
+from heliograph.documents import JsonMapping, JsonObject
 from heliograph.runtime.errors import StartError
+
+if TYPE_CHECKING:
+    from heliograph.pipeline.tables.offsets import Offsets
 
 __all__ = ["check_journal", "check_pipeline"]
 
 UNACCOUNTED = "unaccounted"
-"""The fate that no notification may have."""
+"""The outcome that no notification may have."""
 _REPORT = "the pipeline's report has the reasons: `heliograph pipeline report`"
 _COLUMNS = ("event_id", "reason", "raw")
 
@@ -53,23 +52,29 @@ def check_pipeline(subject: Subject) -> Findings:
     place = subject.config.journal.path_in(subject.directory)
     if tables is None or place is None or not place.exists():
         return
+    # Imported here because a router without a journal runs without Arrow.
+    from heliograph.pipeline.source import is_ingested, list_segments
+    from heliograph.pipeline.tables.offsets import read_account, read_offsets
+
     try:
-        manifest = read_manifest(tables)
-        waiting = [item for item in list_segments(str(place), None) if not is_taken(item, manifest)]
+        offsets, account = read_offsets(tables), read_account(tables)
+        waiting = [
+            item for item in list_segments(str(place), None) if not is_ingested(item, offsets)
+        ]
     except StartError as exc:
         what, _, advice = str(exc).partition(". ")
         yield problem("pipeline", what, advice or "see the pipeline's log")
         return
     lag = max((time.time() - item.modified for item in waiting), default=0.0)
     yield _judge_lag(subject, tables, len(waiting), lag)
-    yield from _judge_account(manifest)
-    yield from _judge_quarantine(tables, manifest)
+    yield from _judge_account(account)
+    yield from _judge_quarantine(tables, offsets)
 
 
 def _tables_beside(directory: Path) -> Path | None:
-    """Where `heliograph up` and `heliograph pipeline` put them."""
+    """Return where `heliograph up` or `heliograph pipeline` keeps the tables."""
     for name in ("tables", "pipeline"):
-        if (directory.parent / name / MANIFEST).exists():
+        if (directory.parent / name / "events" / "_delta_log").exists():
             return directory.parent / name
     return None
 
@@ -86,9 +91,8 @@ def _judge_lag(subject: Subject, tables: Path, waiting: int, lag: float) -> Find
     )
 
 
-def _judge_account(manifest: Manifest) -> Findings:
-    account = manifest.notes.get("account") or {}
-    missing = account.get("fates", {}).get(UNACCOUNTED, 0)
+def _judge_account(account: JsonMapping) -> Findings:
+    missing = account.get("outcomes", {}).get(UNACCOUNTED, 0)
     if missing:
         yield problem(
             "pipeline",
@@ -97,12 +101,12 @@ def _judge_account(manifest: Manifest) -> Findings:
         )
 
 
-def _judge_quarantine(tables: Path, manifest: Manifest) -> Findings:
-    """Events one by one, and files as a whole, which are in the same table and the same count."""
-    total = manifest.counts.get("quarantined", 0)
+def _judge_quarantine(tables: Path, offsets: "Offsets") -> Findings:
+    """Report quarantined events, and quarantined files, which the same table counts."""
+    total = offsets.counts.get("quarantined", 0)
     if not total:
         return
-    rows = _quarantined(tables, manifest)
+    rows = _quarantined(tables)
     files = {row["event_id"]: row["reason"] for row in rows if row["raw"] is None}
     reasons = Counter(str(row["reason"]) for row in rows if row["raw"] is not None)
     if files:
@@ -112,7 +116,7 @@ def _judge_quarantine(tables: Path, manifest: Manifest) -> Findings:
             f"{len(files)} files of the journal cannot be read and are in quarantine:"
             f" {name} ({reason})",
             "what is in them is not accounted for: see that the router's disk is sound, and keep"
-            " the files for whoever mends them",
+            " the files for repair",
         )
     if reasons:
         yield warning(
@@ -125,12 +129,13 @@ def _judge_quarantine(tables: Path, manifest: Manifest) -> Findings:
         yield warning("pipeline", f"{total} events or files are in quarantine", _REPORT)
 
 
-def _quarantined(tables: Path, manifest: Manifest) -> list[dict[str, Any]]:
-    """What is still there of it: old rows go, and the count stays."""
-    rows: list[dict[str, Any]] = []
-    for file in manifest.of("quarantine"):
+def _quarantined(tables: Path) -> list[JsonObject]:
+    """Return the rows that are left: old rows are removed, and the count stays."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows: list[JsonObject] = []
+    for path in sorted((tables / "quarantine").glob("[0-9]*/*.parquet")):
         with contextlib.suppress(OSError, pa.ArrowException):
-            rows += pq.read_table(
-                tables / file.path, columns=["event_id", "reason", "raw"]
-            ).to_pylist()
+            rows += pq.read_table(path, columns=["event_id", "reason", "raw"]).to_pylist()
     return rows

@@ -1,29 +1,29 @@
-"""Checks of the store: that it is whole and of this version, and that nothing is owed for long."""
+"""Checks of the store: integrity, version and old pending pushes."""
 
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from heliograph.db.dialects import Dialect, Transaction, open_dialect
-from heliograph.db.errors import DatabaseBusy, DatabaseError, DatabaseLost, DatabaseMisnamed
+from heliograph.db.errors import DatabaseBusy, DatabaseError, DatabaseLost, DatabaseUrlError
 from heliograph.doctor.findings import Findings, good, note, problem, warning
 from heliograph.doctor.subject import Subject
-from heliograph.ntf.totals import totals
+from heliograph.ntf.store.totals import totals
+from heliograph.runtime.reference.storelog import UnfinishedImport
 
-__all__ = ["check_debts", "check_import", "check_store", "opened"]
+__all__ = ["check_import", "check_pending", "check_store", "opened"]
 
 MAX_SKEW = 30.0
-UNFINISHED = "import-unfinished"
-"""As `heliograph.ntf.service` names it, which takes long to import."""
+"""The same as in `heliograph.ntf.service`, which takes long to import."""
 
 
 class NoStore(Exception):
-    """There is none yet."""
+    """The store was not created yet."""
 
 
 @contextmanager
 def opened(subject: Subject) -> Iterator[Dialect]:
-    """The store, to be read. Raises `NoStore` and `DatabaseError`."""
+    """Open the store for reading. Raises `NoStore` and `DatabaseError`."""
     if subject.store_file is not None and not subject.store_file.exists():
         raise NoStore
     dialect = open_dialect(subject.store_url, read_only=True)
@@ -49,7 +49,7 @@ def check_store(subject: Subject) -> Findings:
             "start PostgreSQL, or correct [store] url; a password may be in ~/.pgpass, or in the"
             f" environment as {subject.part.prefix}_STORE_URL (see --env-file)",
         )
-    except DatabaseMisnamed as exc:
+    except DatabaseUrlError as exc:
         yield problem("store", f"it cannot be found: {exc}", "correct [store] url")
     except DatabaseBusy:
         yield warning("store", "it is busy", "try again when the router is less so")
@@ -113,8 +113,8 @@ def _skew(dialect: Dialect, clock: Callable[[], float]) -> Findings:
         )
 
 
-def check_debts(subject: Subject) -> Findings:
-    """Pushes that have been owed for long."""
+def check_pending(subject: Subject) -> Findings:
+    """Check for pushes that are pending for too long."""
     if subject.part.name != "ntf":
         return
     try:
@@ -123,11 +123,11 @@ def check_debts(subject: Subject) -> Findings:
                 return
             found = totals(Transaction(dialect))
     except (NoStore, DatabaseError):
-        return  # told of by `check_store`
-    count = sum(found.debts.values())
-    age = 0.0 if found.oldest_debt is None else time.time() - found.oldest_debt
-    text = f"{count} owed, the oldest for {age:.0f} s" if count else "nothing is owed"
-    if age <= subject.thresholds.debt_age:
+        return  # `check_store` reports it
+    count = sum(found.pending_pushes.values())
+    age = 0.0 if found.oldest_pending is None else time.time() - found.oldest_pending
+    text = f"{count} pending, the oldest for {age:.0f} s" if count else "none is pending"
+    if age <= subject.thresholds.pending_age:
         yield good("pushes", text)
     else:
         yield warning(
@@ -139,7 +139,7 @@ def check_debts(subject: Subject) -> Findings:
 
 
 def check_import(subject: Subject) -> Findings:
-    if (subject.directory / UNFINISHED).exists():
+    if UnfinishedImport(subject.directory).exists:
         yield problem(
             "store",
             "an import was interrupted, and the router does not start",

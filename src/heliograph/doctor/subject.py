@@ -1,29 +1,26 @@
-"""What is examined: a router's directory, which router it is, and its configuration."""
+"""What is examined: a router's directory, its kind and its configuration."""
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from heliograph.db.database import Migration
 from heliograph.ntf import config as ntf_config
-from heliograph.ntf.schema import MIGRATIONS as NTF_MIGRATIONS
-from heliograph.runtime.config import FILE_NAME, load
+from heliograph.ntf.store.schema import MIGRATIONS as NTF_MIGRATIONS
+from heliograph.runtime.config.file import FILE_NAME, load
+from heliograph.runtime.config.sections import SQLITE
 from heliograph.runtime.errors import ConfigError
-from heliograph.runtime.sections import SQLITE
 from heliograph.smp import config as smp_config
-from heliograph.smp.schema import MIGRATIONS as SMP_MIGRATIONS
+from heliograph.smp.store.schema import MIGRATIONS as SMP_MIGRATIONS
 
-__all__ = ["NTF", "SMP", "Part", "Subject", "Thresholds", "find_directories", "part_of"]
+__all__ = ["NTF", "SMP", "RouterKind", "Subject", "Thresholds", "find_directories", "part_of"]
 
-_SMP_SECTION = re.compile(r"^\s*\[(queues|notifications)\]", re.MULTILINE)
-_NTF_SECTION = re.compile(
-    r"^\s*\[(push\.|pushes|subscriptions|network|limits|stats|control)", re.MULTILINE
-)
+_SECTION = re.compile(r"^\s*\[(\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RouterKind:
     """One kind of router."""
 
     name: str
@@ -33,31 +30,33 @@ class Part:
     migrations: tuple[Migration, ...]
 
 
-SMP = Part("smp", "messaging router", smp_config.PREFIX, smp_config.SmpConfig, SMP_MIGRATIONS)
-NTF = Part("ntf", "notification router", ntf_config.PREFIX, ntf_config.NtfConfig, NTF_MIGRATIONS)
+SMP = RouterKind("smp", "messaging router", smp_config.PREFIX, smp_config.SmpConfig, SMP_MIGRATIONS)
+NTF = RouterKind(
+    "ntf", "notification router", ntf_config.PREFIX, ntf_config.NtfConfig, NTF_MIGRATIONS
+)
 _PARTS = {part.name: part for part in (SMP, NTF)}
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """From when on something is told of. Bytes and seconds."""
+    """Limits beyond which a check reports a finding, in bytes and seconds."""
 
     free: int = 1 << 30
-    debt_age: float = 600.0
+    pending_age: float = 600.0
     lag: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A directory with a configuration that could be loaded."""
+    """A router's directory with its loaded configuration."""
 
     directory: Path
-    part: Part
+    part: RouterKind
     config: smp_config.SmpConfig | ntf_config.NtfConfig
     environ: Mapping[str, str] = field(repr=False)
     thresholds: Thresholds = field(default_factory=Thresholds)
     tables: Path | None = None
-    """Of the data pipeline, if they are not beside the directory."""
+    """The data pipeline's tables, if they are not beside the directory."""
 
     @property
     def store_url(self) -> str:
@@ -74,6 +73,11 @@ class Subject:
         """The configuration, if it is a notification router's."""
         return self.config if isinstance(self.config, ntf_config.NtfConfig) else None
 
+    @property
+    def smp(self) -> smp_config.SmpConfig | None:
+        """The configuration, if it is a messaging router's."""
+        return self.config if isinstance(self.config, smp_config.SmpConfig) else None
+
     def command(self, name: str) -> str:
         return f"heliograph {self.part.name} {name} --dir {self.directory}"
 
@@ -81,7 +85,7 @@ class Subject:
     def load(
         cls,
         directory: Path,
-        part: Part,
+        part: RouterKind,
         environ: Mapping[str, str],
         thresholds: Thresholds,
         tables: Path | None = None,
@@ -91,8 +95,8 @@ class Subject:
         return cls(directory, part, config, environ, thresholds, tables)
 
 
-def part_of(directory: Path) -> Part:
-    """Which router a directory belongs to. Raises `ConfigError`."""
+def part_of(directory: Path) -> RouterKind:
+    """Return the kind of router in a directory. Raises `ConfigError`."""
     file = directory / FILE_NAME
     try:
         text = file.read_text(errors="replace")
@@ -105,24 +109,29 @@ def part_of(directory: Path) -> Part:
         raise ConfigError(
             [f"{file}: cannot be read: {exc.strerror}: run this as the router's user, or root"]
         ) from exc
-    for section, part in ((_NTF_SECTION, NTF), (_SMP_SECTION, SMP)):
-        if section.search(text):
+    sections = set(_SECTION.findall(text))
+    for part, other in ((NTF, SMP), (SMP, NTF)):
+        if sections & (_sections(part) - _sections(other)):
             return part
     if directory.name in _PARTS:
         return _PARTS[directory.name]
     raise ConfigError(
-        [f"{file}: cannot tell which router it is of: it has neither [queues] nor [push.apns]"]
+        [f"{file}: cannot determine which router it is of: it has neither [queues] nor [push.apns]"]
     )
 
 
+def _sections(part: RouterKind) -> set[str]:
+    return {section.name for section in fields(part.config)}
+
+
 def find_directories(directory: Path) -> Iterator[Path]:
-    """A router's directory, or those of the routers in it."""
+    """Return the directory, or those of the routers in it."""
     inside = [directory / name for name in _PARTS if _is_there(directory / name / FILE_NAME)]
     yield from inside or [directory]
 
 
 def _is_there(file: Path) -> bool:
-    """What may not be looked at is, so that it is told of."""
+    """Return True if access is denied, so that the check reports it."""
     try:
         return file.exists()
     except OSError:

@@ -1,10 +1,10 @@
-"""Checks of a whole system's own configuration, beside those of its routers."""
+"""Checks of a system's own configuration, beside those of its routers."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from heliograph.doctor.findings import Findings, good, problem
-from heliograph.runtime.config import FILE_NAME, load
+from heliograph.runtime.config.file import FILE_NAME, load
 from heliograph.runtime.errors import ConfigError
 from heliograph.system.config import PREFIX, SystemConfig
 from heliograph.system.layout import Layout
@@ -13,7 +13,7 @@ __all__ = ["check_system"]
 
 
 def check_system(directory: Path, environ: Mapping[str, str]) -> Findings:
-    """Nothing if there is no system in the directory, or it cannot be looked at."""
+    """Check a system's configuration; yield nothing if the directory has none."""
     layout = Layout(directory)
     try:
         if not layout.config.exists() or not layout.smp.is_dir() or not layout.ntf.is_dir():

@@ -1,4 +1,4 @@
-"""The routers' event journal: what happened, without saying to whom.
+"""The routers' event journal: what happened, without identifying anybody.
 
-No device token, queue ID, key or address is ever in it.
+It never contains a device token, queue ID, key or address.
 """

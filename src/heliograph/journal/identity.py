@@ -1,9 +1,10 @@
-"""What makes a router's journal its own: a random ID, and the key of its hashes, on disk.
+"""The identity of a journal: a random ID, and the key of its hashes, on disk.
 
-journal.id     the router's ID in its events: random, so that it tells nothing
-journal.key    the key of the hashes: keep it with the router, or paths can no longer be joined
+journal.id     the router's ID in its events: random, so that it reveals nothing journal.key    the
+key of the hashes: keep it with the router, or events of later runs cannot be joined
 """
 
+import hashlib
 import re
 import secrets
 from dataclasses import dataclass, field
@@ -27,11 +28,12 @@ class JournalIdentity:
     key: bytes = field(repr=False)
 
 
-def journal_identity(directory: Path) -> JournalIdentity:
-    """Read it; what is missing is made."""
-    return JournalIdentity(
-        _hex(directory / ID, _ID_SIZE), bytes.fromhex(_hex(directory / KEY, _KEY_SIZE, 0o600))
-    )
+def journal_identity(directory: Path, epoch: int = 0) -> JournalIdentity:
+    """Read the identity; create what is missing. Each epoch has a key of its own."""
+    key = bytes.fromhex(_hex(directory / KEY, _KEY_SIZE, 0o600))
+    if epoch:
+        key = hashlib.blake2b(b"%d" % epoch, key=key, digest_size=_KEY_SIZE).digest()
+    return JournalIdentity(_hex(directory / ID, _ID_SIZE), key)
 
 
 def _hex(file: Path, size: int, mode: int = 0o644) -> str:

@@ -1,17 +1,17 @@
-"""What Prometheus sees of a router's journal."""
+"""Prometheus metrics of a router's journal."""
 
 from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from heliograph.journal.events import Journal
+from heliograph.journal.journal import Journal
 from heliograph.runtime.metrics import counter, gauge
 
 __all__ = ["journal_metrics"]
 
 
 def journal_metrics(part: str, journal: Journal) -> Iterator[Metric]:
-    """Nothing if there is no journal."""
+    """Yield the metrics of a journal; none if nothing is stored."""
     counts = journal.counts()
     if counts is None:
         return

@@ -1,30 +1,42 @@
-"""Opens the journal that a configuration asks for."""
+"""Open the journal that a configuration defines."""
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heliograph.journal.identity import journal_identity
+from heliograph.journal.journal import NO_JOURNAL, Journal
 from heliograph.journal.schema import Part
-from heliograph.runtime.sections import REFUSE_NEW
-from heliograph.runtime.sections import Journal as Section
+from heliograph.runtime.config.sections import REFUSE_NEW, JournalOptions
 
 if TYPE_CHECKING:
-    from heliograph.journal.writer import JournalWriter
+    from heliograph.journal.storage.writer import JournalWriter
 
-__all__ = ["open_journal"]
+__all__ = ["enter_journal", "open_journal"]
 
 
-def open_journal(section: Section, directory: Path, part: Part) -> "JournalWriter | None":
-    """None if there is to be none. `directory` is the router's, which has the journal's key."""
+def open_journal(section: JournalOptions, directory: Path, part: Part) -> "JournalWriter | None":
+    """Return the journal, None if it is disabled. `directory` is the router's and has the key."""
     path = section.path_in(directory)
     if path is None:
         return None
-    # Only here: Arrow takes a while to be imported.
-    from heliograph.journal.writer import MEBIBYTE, JournalSettings, JournalWriter
+    # Imported here because importing Arrow is slow.
+    from heliograph.journal.storage.writer import MEBIBYTE, JournalSettings, JournalWriter
 
     settings = JournalSettings(
         seal_after=section.seal_seconds,
         max_bytes=section.max_megabytes * MEBIBYTE,
         refuse_new=section.when_full == REFUSE_NEW,
     )
-    return JournalWriter(path, journal_identity(directory), part.value, settings)
+    return JournalWriter(path, journal_identity(directory, section.key_epoch), part.value, settings)
+
+
+def enter_journal(
+    stack: AsyncExitStack, section: JournalOptions, directory: Path, part: Part
+) -> Journal:
+    """Return the journal, which `stack` closes; one that discards events if it is disabled."""
+    journal = open_journal(section, directory, part)
+    if journal is None:
+        return NO_JOURNAL
+    stack.callback(journal.close)
+    return journal

@@ -1,5 +1,5 @@
-"""The notification router: tokens, subscriptions to messaging routers, and pushes that are owed.
+"""The notification router: tokens, subscriptions to messaging routers, and pending pushes.
 
-The database is the truth, also of what is owed: memory holds only what is being worked on. It knows
-no other part of Heliograph: they meet on the wire and in the journal.
+The database is authoritative; memory holds only work in progress. The package imports no other part
+of Heliograph: they meet on the wire and in the journal.
 """

@@ -1,38 +1,45 @@
-"""What each command does, once it was found well formed.
-
-Commands of one client are executed in order. An unknown entity costs what a wrong key costs.
-"""
+"""Authorization and execution of clients' commands."""
 
 import logging
 import os
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import NamedTuple
 
 from heliograph.crypto.authorization import verify_authorization
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.keys import dh, generate_key_pair, public_key
 from heliograph.db.errors import DatabaseError
-from heliograph.ntf.chronicle import Chronicle
 from heliograph.ntf.lifecycle import may_subscribe
-from heliograph.ntf.limits import ClientState, Limits, RateLimits
-from heliograph.ntf.outbox import Outbox
-from heliograph.ntf.records import CODE_SIZE, ID_SIZE, Owed, QueueKey, Subscription, Token
-from heliograph.ntf.stats import Stats
-from heliograph.ntf.store import Store
-from heliograph.ntf.subscriptions import Added, NewSubscription, Refusal, Server
-from heliograph.ntf.tokens import NewToken
+from heliograph.ntf.limits import ClientState, LimitName, NtfLimits, QueuedCommand
+from heliograph.ntf.observer import NtfObserver
+from heliograph.ntf.push.outbox import Outbox
+from heliograph.ntf.store.records import (
+    CODE_SIZE,
+    ID_SIZE,
+    QueueKey,
+    Subscription,
+    Token,
+)
+from heliograph.ntf.store.store import NtfStore
+from heliograph.ntf.store.subscriptions import Added, NewSubscription, Refusal, ServerRecord
+from heliograph.ntf.store.tokens import NewToken
+from heliograph.runtime.limits import AddressLimit
+from heliograph.transport.server import Answer
 from heliograph.wire import ntf
 from heliograph.wire.addresses import decode_address
 from heliograph.wire.errors import ErrorCode, WireError
 from heliograph.wire.keys import Algorithm
-from heliograph.wire.requests import Request
-from heliograph.wire.tokens import (
+from heliograph.wire.ntf import NtfCommand, NtfResponse
+from heliograph.wire.ntf.tokens import (
+    APNSDeviceToken,
     DeviceToken,
     PushProvider,
     decode_token_text,
     encode_token_text,
 )
+from heliograph.wire.requests import Request
 
 logger = logging.getLogger(__name__)
 
@@ -44,43 +51,50 @@ SYNTAX = ntf.ERR(ErrorCode.CMD_SYNTAX)
 QUOTA = ntf.ERR(ErrorCode.QUOTA)
 MIN_CRON_MINUTES = 20
 
-_TOKEN_COMMANDS = (ntf.TVFY, ntf.TCHK, ntf.TRPL, ntf.TDEL, ntf.TCRN)
 _SUBSCRIPTION_COMMANDS = (ntf.SCHK, ntf.SDEL)
 
-Subscribe = Callable[[Server, QueueKey], None]
+Subscribe = Callable[[ServerRecord, QueueKey], None]
+
+
+class Admission(NamedTuple):
+    """Commands to execute, in order, and answers to those that are refused.
+
+    `subscriptions` are those that the commands name, by ID.
+    """
+
+    admitted: list[QueuedCommand]
+    refused: list[Answer]
+    subscriptions: dict[bytes, Subscription]
 
 
 class Commands:
+    """Authorizes and executes commands.
+
+    A refusal costs the same, cached or not and whether the entity exists or not: one check of the
+    authorization and one read of the store. Otherwise its time would show which tokens exist.
+    """
+
     def __init__(
         self,
-        store: Store,
+        store: NtfStore,
         outbox: Outbox,
-        stats: Stats,
-        limits: Limits,
+        observer: NtfObserver,
+        limits: NtfLimits,
         providers: frozenset[PushProvider],
         subscribe: Subscribe,
-        chronicle: Chronicle,
     ) -> None:
         self._store = store
         self._outbox = outbox
-        self._stats = stats
+        self._observer = observer
         self._limits = limits
-        self._rates = RateLimits(limits)
+        self._new_tokens = AddressLimit(limits.new_tokens_per_minute)
         self._providers = providers
         self._subscribe = subscribe
-        self._chronicle = chronicle
-        self._handlers: dict[type, Callable[..., Coroutine[Any, Any, Any]]] = {
-            ntf.TVFY: self._tvfy,
-            ntf.TCHK: self._tchk,
-            ntf.TRPL: self._trpl,
-            ntf.TDEL: self._tdel,
-            ntf.TCRN: self._tcrn,
-            ntf.SCHK: self._schk,
-            ntf.SDEL: self._sdel,
-        }
 
-    def answer_now(self, client: ClientState, request: Request) -> Any:
-        """The answer, if it needs nothing from the store; else None."""
+    def answer_at_once(
+        self, client: ClientState, request: Request[NtfCommand]
+    ) -> NtfResponse | QueuedCommand | None:
+        """Return the answer if it needs nothing from the store, else the command or None."""
         command = request.command
         if isinstance(command, ntf.PING):
             return PONG
@@ -89,90 +103,131 @@ class Commands:
         token = self._store.cached(request.entity_id)
         if token is None:
             return None
-        if not self._rates.may_command(client):
-            return QUOTA
-        return ntf.TKN(token.status) if _authorized(client, request, token.auth_key) else AUTH
+        if not client.may_command(time.monotonic()):
+            return self._quota(LimitName.COMMANDS)
+        if not _is_authorized(client, request, token.auth_key):
+            return QueuedCommand(request, is_denied=True)
+        return ntf.TKN(token.status)
 
-    async def execute(self, client: ClientState, requests: list[Request]) -> list[Any]:
-        """The answer to each. Subscriptions asked for one after another are made together."""
-        try:
-            found = await self._load(requests)
-        except DatabaseError as exc:
-            logger.error("commands cannot be served: %s", exc)
-            return [INTERNAL] * len(requests)
-        answers: list[Any] = []
+    async def admit(self, client: ClientState, queued: Sequence[QueuedCommand]) -> Admission:
+        """Authorize commands, with at most one read of the store for all of them."""
+        verdicts = [self._check(client, item) for item in queued]
+        token_ids: list[bytes] = []
+        subscription_ids: list[bytes] = []
+        for (request, _), verdict in zip(queued, verdicts, strict=True):
+            if verdict is None or verdict is False:
+                if isinstance(request.command, _SUBSCRIPTION_COMMANDS):
+                    subscription_ids.append(request.entity_id)
+                else:
+                    token_ids.append(_token_id(request))
+        found: dict[bytes, Subscription] = {}
+        if token_ids or subscription_ids:
+            try:
+                subscriptions = await self._store.load(token_ids, subscription_ids)
+            except DatabaseError as exc:
+                logger.error("commands cannot be served: %s", exc)
+                return Admission([], [_answer(item.request, INTERNAL) for item in queued], {})
+            found = {item.subscription_id: item for item in subscriptions}
+        admission = Admission([], [], found)
+        for item, verdict in zip(queued, verdicts, strict=True):
+            if verdict is None:
+                verdict = await self._check_loaded(client, item.request, found)
+            if verdict is True:
+                admission.admitted.append(item)
+            else:
+                admission.refused.append(_answer(item.request, verdict or AUTH))
+        return admission
+
+    def _check(self, client: ClientState, item: QueuedCommand) -> bool | ntf.ERR | None:
+        """Return whether a command is authorized, an error, or None if the store must be read."""
+        request, is_denied = item
+        command = request.command
+        if isinstance(command, ntf.PING):
+            return True
+        if is_denied:
+            return False
+        if not client.may_command(time.monotonic()):
+            return self._quota(LimitName.COMMANDS)
+        if isinstance(command, ntf.TNEW):
+            return _is_authorized(client, request, command.auth_key) or AUTH
+        if isinstance(command, _SUBSCRIPTION_COMMANDS):
+            return None
+        token = self._store.cached(_token_id(request))
+        return None if token is None else _is_authorized(client, request, token.auth_key)
+
+    async def _check_loaded(
+        self, client: ClientState, request: Request[NtfCommand], found: dict[bytes, Subscription]
+    ) -> bool:
+        token = await self._token_of(request, found)
+        is_authorized = _is_authorized(client, request, None if token is None else token.auth_key)
+        return is_authorized and token is not None
+
+    async def _token_of(
+        self, request: Request[NtfCommand], found: dict[bytes, Subscription]
+    ) -> Token | None:
+        if not isinstance(request.command, _SUBSCRIPTION_COMMANDS):
+            return await self._store.token(_token_id(request))
+        subscription = found.get(request.entity_id)
+        return None if subscription is None else await self._store.token(subscription.token_id)
+
+    async def execute(self, client: ClientState, admission: Admission) -> list[NtfResponse]:
+        """Return the answer to each admitted command. Consecutive SNEW are stored together."""
+        answers: list[NtfResponse] = []
         batch: list[tuple[int, NewSubscription]] = []
-        for request in requests:
+        for request, _ in admission.admitted:
             if batch and not isinstance(request.command, ntf.SNEW):
                 await self._subscribe_all(batch, answers)
                 batch = []
-            answer = await self._try(client, request, found)
-            if isinstance(answer, NewSubscription):
-                batch.append((len(answers), answer))
-            answers.append(answer)
+            try:
+                result = await self._execute(client, request, admission.subscriptions)
+            except DatabaseError as exc:
+                logger.error("a command failed: %s", exc)
+                result = INTERNAL
+            if isinstance(result, NewSubscription):
+                batch.append((len(answers), result))
+                result = INTERNAL
+            answers.append(result)
         if batch:
             await self._subscribe_all(batch, answers)
         return answers
 
-    async def _load(self, requests: list[Request]) -> dict[bytes, Subscription]:
-        token_ids, subscription_ids = [], []
-        for request in requests:
-            command = request.command
-            if isinstance(command, _TOKEN_COMMANDS):
-                token_ids.append(request.entity_id)
-            elif isinstance(command, ntf.SNEW):
-                token_ids.append(command.token_id)
-            elif isinstance(command, _SUBSCRIPTION_COMMANDS):
-                subscription_ids.append(request.entity_id)
-        missing = [token_id for token_id in token_ids if not self._store.is_cached(token_id)]
-        if not missing and not subscription_ids:
-            return {}
-        subs = await self._store.load(missing, subscription_ids)
-        return {sub.subscription_id: sub for sub in subs}
-
-    async def _try(
-        self, client: ClientState, request: Request, found: dict[bytes, Subscription]
-    ) -> Any:
-        try:
-            return await self._one(client, request, found)
-        except DatabaseError as exc:
-            logger.error("a command failed: %s", exc)
-            return INTERNAL
-
-    async def _one(
-        self, client: ClientState, request: Request, found: dict[bytes, Subscription]
-    ) -> Any:
+    async def _execute(
+        self, client: ClientState, request: Request[NtfCommand], found: dict[bytes, Subscription]
+    ) -> NtfResponse | NewSubscription:
         command = request.command
         if isinstance(command, ntf.PING):
             return PONG
-        if not self._rates.may_command(client):
-            return QUOTA
         if isinstance(command, ntf.TNEW):
-            if not _authorized(client, request, command.auth_key):
-                return AUTH
             return await self._tnew(client, command)
-        subscription = found.get(request.entity_id)
-        token_id = _token_id(request, subscription)
-        token = None if token_id is None else await self._store.token(token_id)
-        if not _authorized(client, request, None if token is None else token.auth_key):
-            return AUTH
+        token = await self._token_of(request, found)
         if token is None:
+            return AUTH  # deleted by an earlier command
+        match command:
+            case ntf.TVFY():
+                return await self._tvfy(command, token)
+            case ntf.TCHK():
+                return ntf.TKN(token.status)
+            case ntf.TRPL():
+                return await self._trpl(command, token)
+            case ntf.TDEL():
+                return await self._tdel(token)
+            case ntf.TCRN():
+                return await self._tcrn(command, token)
+        if not may_subscribe(token.status):
             return AUTH
-        if isinstance(command, ntf.SNEW):
-            return _new_subscription(command, token) if may_subscribe(token.status) else AUTH
-        if isinstance(command, _SUBSCRIPTION_COMMANDS):
-            if not may_subscribe(token.status):
-                return AUTH
-            if isinstance(command, ntf.SDEL):
-                del found[request.entity_id]
-            return await self._handlers[type(command)](command, subscription)
-        return await self._handlers[type(command)](command, token)
+        match command:
+            case ntf.SNEW():
+                return _new_subscription(command, token)
+            case ntf.SCHK():
+                return ntf.SUB(found[request.entity_id].status)
+            case ntf.SDEL():
+                return await self._sdel(found.pop(request.entity_id))
 
     # Tokens.
 
-    async def _tnew(self, client: ClientState, command: ntf.TNEW) -> Any:
-        if not self._rates.may_register(client):
-            return QUOTA
+    async def _tnew(self, client: ClientState, command: ntf.TNEW) -> NtfResponse:
+        if not self._new_tokens.take(client.address, time.monotonic()):
+            return self._quota(LimitName.NEW_TOKENS)
         refusal = self._refusal(command.token)
         if refusal is not None:
             return refusal
@@ -190,75 +245,60 @@ class Commands:
             secret,
             os.urandom(CODE_SIZE),
         )
-        token, owed = await self._store.register(new)
+        registration = await self._store.register(new)
+        token, pushes = registration.token, registration.pushes
+        self._observer.tokens_removed(registration.removed, "superseded")
         if token is None:
             return AUTH
         is_new = token.token_id == new.token_id
         if is_new:
-            self._count(token.device, "tkn_created")
-            self._chronicle.token("token_registered", token.token_id, token.device)
-        self._count(token.device, "ntf_vrf_queued")
-        self._verification_queued(token, owed)
-        self._outbox.offer(owed)
+            self._observer.token_registered(token)
+        self._observer.verification_queued(token, pushes)
+        self._outbox.offer(pushes)
         dh_key = keys.public if is_new else public_key(token.dh_private)
         return ntf.IDTKN(token.token_id, dh_key)
 
-    async def _tvfy(self, command: ntf.TVFY, token: Token) -> Any:
-        verified, owed, removed = await self._store.verify(token.token_id, command.code)
+    async def _tvfy(self, command: ntf.TVFY, token: Token) -> NtfResponse:
+        verified, pushes, removed = await self._store.verify(token.token_id, command.code)
         if verified is None:
             return AUTH
-        self._outbox.offer(owed)
-        self._count(token.device, "tkn_verified")
-        for other in removed:
-            self._chronicle.token_superseded(other)
-        self._chronicle.token_verified(verified, repeated=verified.status is token.status)
-        self._chronicle.owed(owed)
+        self._outbox.offer(pushes)
+        repeated = verified.status is token.status
+        self._observer.token_verified(verified, repeated=repeated, removed=removed, due=pushes)
         return OK
 
-    async def _tchk(self, command: ntf.TCHK, token: Token) -> Any:
-        return ntf.TKN(token.status)
-
-    async def _trpl(self, command: ntf.TRPL, token: Token) -> Any:
+    async def _trpl(self, command: ntf.TRPL, token: Token) -> NtfResponse:
         refusal = self._refusal(command.token)
         if refusal is not None:
             return refusal
-        replaced, owed = await self._store.replace(
+        replaced, pushes = await self._store.replace(
             token.token_id, command.token, os.urandom(CODE_SIZE)
         )
         if replaced is None:
             return AUTH
-        self._count(command.token, "tkn_replaced")
-        self._count(command.token, "ntf_vrf_queued")
-        self._chronicle.token("token_replaced", token.token_id, command.token)
-        self._verification_queued(replaced, owed)
-        self._outbox.offer(owed)
+        self._observer.token_replaced(replaced)
+        self._observer.verification_queued(replaced, pushes)
+        self._outbox.offer(pushes)
         return OK
 
-    async def _tdel(self, command: ntf.TDEL, token: Token) -> Any:
+    async def _tdel(self, token: Token) -> NtfResponse:
         await self._store.delete_token(token.token_id)
-        self._count(token.device, "tkn_deleted")
-        self._chronicle.token_deleted(token)
+        self._observer.token_deleted(token)
         return OK
 
-    async def _tcrn(self, command: ntf.TCRN, token: Token) -> Any:
+    async def _tcrn(self, command: ntf.TCRN, token: Token) -> NtfResponse:
         if 0 < command.minutes < MIN_CRON_MINUTES:
             return QUOTA
         await self._store.set_cron(token.token_id, command.minutes)
-        self._chronicle.token(
-            "token_periodic", token.token_id, token.device, interval=command.minutes
-        )
+        self._observer.token_periodic(token, command.minutes)
         return OK
-
-    def _verification_queued(self, token: Token, owed: list[Owed]) -> None:
-        self._chronicle.token("token_verification_queued", token.token_id, token.device)
-        self._chronicle.owed(owed)
 
     # Subscriptions.
 
     async def _subscribe_all(
-        self, batch: list[tuple[int, NewSubscription]], answers: list[Any]
+        self, batch: list[tuple[int, NewSubscription]], answers: list[NtfResponse]
     ) -> None:
-        """Make them in one transaction, and put the answers in their places."""
+        """Store them in one transaction, and put the answers in their places."""
         limit = self._limits.subscriptions_per_token
         try:
             results = await self._store.add_subscriptions([new for _, new in batch], limit)
@@ -270,46 +310,43 @@ class Commands:
         for (place, new), result in zip(batch, results, strict=True):
             answers[place] = self._subscribed(new, result)
 
-    def _subscribed(self, new: NewSubscription, result: Added | Refusal) -> Any:
+    def _subscribed(self, new: NewSubscription, result: Added | Refusal) -> NtfResponse:
         if isinstance(result, Refusal):
-            return AUTH if result is Refusal.NOT_ALLOWED else QUOTA
+            if result is Refusal.NOT_ALLOWED:
+                return AUTH
+            return self._quota(LimitName.SUBSCRIPTIONS)
         if result.is_new:
-            self._stats.counters.sub_created += 1
             key = QueueKey(new.subscription_id, new.notifier_id, new.notifier_key)
             self._subscribe(result.server, key)
-            self._chronicle.subscription_created(
+            self._observer.subscription_created(
                 new.token_id, new.subscription_id, result.server.server_id
             )
         return ntf.IDSUB(result.subscription.subscription_id)
 
-    async def _schk(self, command: ntf.SCHK, subscription: Subscription) -> Any:
-        return ntf.SUB(subscription.status)
-
-    async def _sdel(self, command: ntf.SDEL, subscription: Subscription) -> Any:
+    async def _sdel(self, subscription: Subscription) -> NtfResponse:
         await self._store.delete_subscription(subscription.subscription_id)
-        self._stats.counters.sub_deleted += 1
-        self._chronicle.subscription_deleted(subscription.token_id, subscription.subscription_id)
+        self._observer.subscription_deleted(subscription.token_id, subscription.subscription_id)
         return OK
 
-    def _refusal(self, device: DeviceToken) -> Any:
-        """Why a device cannot be pushed to; None if it can."""
+    def _quota(self, limit: LimitName) -> ntf.ERR:
+        self._observer.quota_exceeded(limit)
+        return QUOTA
+
+    def _refusal(self, device: DeviceToken) -> ntf.ERR | None:
+        """Return the error if the device cannot be pushed to."""
         if device.provider not in self._providers:
             return AUTH
+        if isinstance(device, APNSDeviceToken):
+            return None  # whatever it is: the provider knows which tokens are valid
         try:
             return None if decode_token_text(encode_token_text(device)) == device else SYNTAX
         except WireError:
             return SYNTAX
 
-    def _count(self, device: DeviceToken, name: str) -> None:
-        """Tokens that test routers are not counted."""
-        if device.provider is not PushProvider.APNS_NULL:
-            counters = self._stats.counters
-            setattr(counters, name, getattr(counters, name) + 1)
-
 
 @lru_cache(maxsize=1024)
 def _is_sound(address: str) -> bool:
-    """Whether it can be connected to, now or after a restart."""
+    """Return whether the address can be decoded again, and connected to."""
     try:
         port = decode_address(address).effective_port
     except WireError:
@@ -330,15 +367,17 @@ def _new_subscription(command: ntf.SNEW, token: Token) -> NewSubscription | ntf.
     )
 
 
-def _token_id(request: Request, subscription: Subscription | None) -> bytes | None:
-    if isinstance(request.command, ntf.SNEW):
-        return request.command.token_id
-    if isinstance(request.command, _SUBSCRIPTION_COMMANDS):
-        return None if subscription is None else subscription.token_id
-    return request.entity_id
+def _token_id(request: Request[NtfCommand]) -> bytes:
+    """Return the ID of the token that a command names, other than by a subscription."""
+    command = request.command
+    return command.token_id if isinstance(command, ntf.SNEW) else request.entity_id
 
 
-def _authorized(client: ClientState, request: Request, key: bytes | None) -> bool:
+def _is_authorized(client: ClientState, request: Request[NtfCommand], key: bytes | None) -> bool:
     return verify_authorization(
         key, client.session_private, request.corr_id, request.authorized, request.auth
     )
+
+
+def _answer(request: Request[NtfCommand], message: NtfResponse) -> Answer:
+    return Answer(request.corr_id, request.entity_id, message)

@@ -4,32 +4,41 @@ It reads files that the configuration names, such as passwords, and connects to 
 says of push providers becomes providers in `heliograph.ntf.providers`.
 """
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from heliograph.ntf.backoff import Backoff
-from heliograph.ntf.limits import Limits
-from heliograph.ntf.outbox import OutboxSettings
-from heliograph.ntf.push_options import PushOptions
+from heliograph.net.public import is_public
+from heliograph.ntf.limits import NtfLimits
+from heliograph.ntf.push.options import PushOptions
+from heliograph.ntf.push.outbox import OutboxSettings
 from heliograph.ntf.router import DAY, NtfSettings
-from heliograph.ntf.subscriber import SubscriberSettings
-from heliograph.push.endpoints import is_public
-from heliograph.runtime.errors import ConfigError
-from heliograph.runtime.options import option
-from heliograph.runtime.sections import Clients, Journal, Listen, Log, Metrics, Store
+from heliograph.ntf.subscriber import budget
+from heliograph.ntf.subscriber.dials import DialLimits
+from heliograph.ntf.subscriber.settings import SubscriberSettings
+from heliograph.runtime.backoff import Backoff
+from heliograph.runtime.config.operations import ControlOptions, StatsOptions
+from heliograph.runtime.config.options import option
+from heliograph.runtime.config.sections import (
+    Clients,
+    JournalOptions,
+    Listen,
+    LogOptions,
+    Metrics,
+    Store,
+)
+from heliograph.runtime.limits import RateLimit
 from heliograph.transport.client import ClientConfig
-from heliograph.transport.socks import SocksMode, SocksProxy
-from heliograph.wire.addresses import Host, HostKind, valid_password
+from heliograph.transport.socks import SocksMode, SocksProxy, parse_socks
+from heliograph.wire.addresses import Host, HostKind
 
 __all__ = ["PREFIX", "NtfConfig"]
 
 PREFIX = "HELIOGRAPH_NTF"
 STORE_NAME = "ntf.db"
-STATS_NAME = "stats.json"
+NEW_TOKENS_PER_MINUTE = 60
+COMMANDS_PER_SECOND = 3000.0
 
 INTRODUCTION = """\
 The configuration of a Heliograph notification router, in TOML (https://toml.io).
@@ -38,9 +47,6 @@ A key that is commented out has the value shown. Every key can also be set in th
 HELIOGRAPH_NTF_SECTION_KEY: HELIOGRAPH_NTF_PUSH_APNS_KEY_ID=ABC1234567, for instance. The
 environment wins over this file, and options of the command line win over both.
 After a change: heliograph ntf check-config, then restart the router."""
-
-_TIME = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])")
-_NOT_ALLOWED = "must be printable text without spaces, @, : and /"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,7 @@ class NtfListen(Listen):
 
     @property
     def is_private(self) -> bool:
-        """Whether only this machine or its neighbours can reach the router."""
+        """Return whether the router has only private addresses."""
         return all(map(_is_private, self.hosts))
 
 
@@ -70,6 +76,13 @@ class SubscriptionOptions:
     batch: int = option(900, "How many queues are subscribed at once.", minimum=1, maximum=10_000)
     ping_seconds: float = option(
         60.0, "After how long a silent messaging router is asked for life.", unit="seconds", above=0
+    )
+    worthless_events_per_second: float = option(
+        budget.RATE,
+        "Events about queues that are not subscribed, or not understood, that are read from one"
+        " messaging router; ten seconds' worth may come at once. Beyond that it is read more"
+        " slowly, and disconnected if it goes on.",
+        above=0,
     )
 
 
@@ -94,6 +107,39 @@ class NetworkOptions:
         " hosts: with this, they can have the router try the doors of its neighbours.",
     )
 
+    dials: int = option(
+        100,
+        "Connections being made at a time to messaging routers that never worked; those that did"
+        " have as many of their own.",
+        minimum=1,
+    )
+    dials_per_host: int = option(
+        8, "The same, to one host, whatever its ports and identities.", minimum=1
+    )
+    connections_per_host: int = option(
+        100,
+        "Connections to one host, beyond which only routers that worked before are connected to.",
+        minimum=1,
+    )
+    max_connections: int | None = option(
+        None,
+        "Connections to messaging routers in all. If not set: three quarters of the files that the"
+        " process may have open.",
+        minimum=1,
+        example=10_000,
+    )
+
+    def limits(self) -> DialLimits:
+        limits = DialLimits(
+            self.dials,
+            self.dials,
+            self.dials_per_host,
+            connections_per_host=self.connections_per_host,
+        )
+        if self.max_connections is None:
+            return limits
+        return replace(limits, connections=self.max_connections)
+
     def check(self) -> Iterator[tuple[str, str]]:
         try:
             self.proxy()
@@ -101,46 +147,53 @@ class NetworkOptions:
             yield "socks_proxy", "must be HOST:PORT or USER:PASSWORD@HOST:PORT"
 
     def proxy(self) -> SocksProxy | None:
-        """Raises `ValueError`."""
-        if not self.socks_proxy:
-            return None
-        parts = urlsplit(f"//{self.socks_proxy}")
-        if not parts.hostname or not parts.port or parts.path:
-            raise ValueError
-        mode = SocksMode(self.socks_mode)
-        return SocksProxy(parts.hostname, parts.port, mode, parts.username, parts.password)
+        """Return the proxy. Raises `ValueError`."""
+        return parse_socks(self.socks_proxy, SocksMode(self.socks_mode))
 
 
 @dataclass(frozen=True, slots=True)
 class LimitOptions:
-    """What clients may ask for; beyond that the answer is QUOTA. 0 is no limit."""
+    """What clients may request; beyond that the answer is QUOTA. 0 is no limit."""
 
-    new_tokens_per_minute: int = option(
-        0, "Registrations from one address. Clients behind one proxy share it.", minimum=0
-    )
-    subscriptions_per_token: int = option(0, "Subscriptions of one token.", minimum=0)
-    commands_per_second: float = option(
-        0.0,
-        "Commands on one connection, over time; ten seconds' worth may come at once.",
+    new_tokens_per_minute: int | None = option(
+        None,
+        "Registrations from one address; clients behind one proxy share it. If not set: 60, and"
+        " connections from this machine, such as those of a Tor daemon, are not limited.",
         minimum=0,
+        example=60,
+    )
+    subscriptions_per_token: int = option(20_000, "Subscriptions of one token.", minimum=0)
+    commands_per_second: float | None = option(
+        None,
+        "Commands on one connection; one second's worth may come at once. If not set: 3000, and"
+        " connections from this machine are not limited.",
+        minimum=0,
+        example=3000.0,
+    )
+    unverified_days: float = option(
+        7.0,
+        "After how long a token that was never verified is removed. 0 is never.",
+        unit="days",
+        minimum=0,
+        maximum=36_500,
     )
 
-    def limits(self) -> Limits:
-        return Limits(
-            self.new_tokens_per_minute or None,
+    def limits(self) -> NtfLimits:
+        return NtfLimits(
+            RateLimit.of(self.new_tokens_per_minute, NEW_TOKENS_PER_MINUTE),
             self.subscriptions_per_token or None,
-            self.commands_per_second or None,
+            RateLimit.of(self.commands_per_second, COMMANDS_PER_SECOND),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryOptions:
-    """What is owed to devices, and how hard the router tries."""
+    """Delivery of pushes, and retries."""
 
-    window: int = option(500, "How many pushes each provider may have under way.", minimum=1)
+    window: int = option(500, "How many pushes each provider may have in flight.", minimum=1)
     ttl_days: float = option(
         3.0,
-        "After how long an undelivered push is given up.",
+        "After how long an undelivered push expires.",
         unit="days",
         above=0,
         maximum=36_500,
@@ -152,7 +205,7 @@ class DeliveryOptions:
         above=0,
     )
     backoff_last_seconds: float = option(
-        300.0, "The longest wait between two tries.", unit="seconds", above=0
+        300.0, "The longest wait between two attempts.", unit="seconds", above=0
     )
     refused_seconds: float = option(
         300.0,
@@ -161,77 +214,33 @@ class DeliveryOptions:
         above=0,
     )
 
+    http_client: str = option(
+        "wreq",
+        "The HTTP client: wreq is fast; h2 is slower, independent of it, and speaks HTTP/2 only"
+        " (pip install heliograph[h2]).",
+        choices=("wreq", "h2"),
+    )
+
     def check(self) -> Iterator[tuple[str, str]]:
         if self.backoff_last_seconds < self.backoff_first_seconds:
             yield "backoff_last_seconds", "must not be less than backoff_first_seconds"
 
-    def settings(self) -> OutboxSettings:
+    def settings(self, apns_padded_length: int) -> OutboxSettings:
         backoff = Backoff(self.backoff_first_seconds, self.backoff_last_seconds)
-        return OutboxSettings(self.window, backoff, self.refused_seconds)
-
-
-@dataclass(frozen=True, slots=True)
-class StatsOptions:
-    """Statistics: a line a day, as the reference writes it. They survive a restart in any case."""
-
-    log_file: str = option(
-        "",
-        "The file to append comma-separated lines to. If empty: none. A relative path begins in"
-        " this directory.",
-        example="stats.csv",
-    )
-    log_start_time: str = option("00:00", "The time of day, in UTC, of the first line.")
-    log_interval_seconds: float = option(
-        float(DAY), "The time from one line to the next.", unit="seconds", minimum=1
-    )
-
-    def check(self) -> Iterator[tuple[str, str]]:
-        if _TIME.fullmatch(self.log_start_time) is None:
-            yield "log_start_time", 'must be a time of day such as "00:00"'
-
-    @property
-    def start_seconds(self) -> int:
-        """Since midnight."""
-        hours, minutes = self.log_start_time.split(":")
-        return int(hours) * 3600 + int(minutes) * 60
-
-    def path_in(self, directory: Path) -> Path | None:
-        return directory / self.log_file if self.log_file else None
-
-
-@dataclass(frozen=True, slots=True)
-class ControlOptions:
-    """A port on 127.0.0.1 where operators ask questions: `nc 127.0.0.1 PORT`, then `help`."""
-
-    port: int | None = option(
-        None,
-        "The TCP port. 0 is any free one, told in the log. If not set, there is none.",
-        minimum=0,
-        maximum=65535,
-        example=5227,
-    )
-    admin_password: str = option("", "Shows all, with the names of your own routers.", secret=True)
-    admin_password_file: str = option("", "A file that has it, instead of `admin_password`.")
-    user_password: str = option("", "Shows numbers.", secret=True)
-    user_password_file: str = option("", "A file that has it, instead of `user_password`.")
-
-    def check(self) -> Iterator[tuple[str, str]]:
-        for role in ("admin", "user"):
-            password = getattr(self, f"{role}_password")
-            if password and getattr(self, f"{role}_password_file"):
-                yield f"{role}_password_file", "there is a password as well: remove one of them"
-            if not valid_password(password.encode()):
-                yield f"{role}_password", _NOT_ALLOWED
-
-    def passwords_in(self, directory: Path) -> tuple[bytes | None, bytes | None]:
-        """The administrator's and the user's. Raises `ConfigError`."""
-        admin = _password(directory, "admin", self.admin_password, self.admin_password_file)
-        return admin, _password(directory, "user", self.user_password, self.user_password_file)
+        return OutboxSettings(
+            self.window,
+            backoff,
+            self.refused_seconds,
+            apns_padded_length=apns_padded_length,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class NtfConfig:
-    """All sections of `config.toml`."""
+    """All sections of `config.toml`.
+
+    It has one field per section.
+    """
 
     listen: NtfListen = field(default_factory=NtfListen)
     store: Store = field(default_factory=Store)
@@ -244,11 +253,11 @@ class NtfConfig:
     stats: StatsOptions = field(default_factory=StatsOptions)
     control: ControlOptions = field(default_factory=ControlOptions)
     metrics: Metrics = field(default_factory=Metrics)
-    log: Log = field(default_factory=Log)
-    journal: Journal = field(default_factory=Journal)
+    log: LogOptions = field(default_factory=LogOptions)
+    journal: JournalOptions = field(default_factory=JournalOptions)
 
     def settings(self) -> NtfSettings:
-        """What the router is told."""
+        """Return the router's settings."""
         subscriptions, network = self.subscriptions, self.network
         client = ClientConfig(
             socks=network.proxy(),
@@ -257,14 +266,17 @@ class NtfConfig:
         )
         return NtfSettings(
             limits=self.limits.limits(),
-            outbox=self.pushes.settings(),
+            outbox=self.pushes.settings(self.push.apns.padded_length),
             subscriber=SubscriberSettings(
                 batch=subscriptions.batch,
                 page=subscriptions.batch * 10,
                 use_service=subscriptions.use_service_credentials,
+                dials=network.limits(),
+                worthless_rate=subscriptions.worthless_events_per_second,
                 client=client,
             ),
-            debt_ttl=self.pushes.ttl_days * DAY,
+            push_ttl=self.pushes.ttl_days * DAY,
+            unverified_ttl=self.limits.unverified_days * DAY or None,
             own_domains=subscriptions.own_domains,
         )
 
@@ -276,16 +288,3 @@ def _is_private(host: Host) -> bool:
     if host.kind in (HostKind.IPV4, HostKind.IPV6):
         return not is_public(ip_address(host.text))
     return host.text == "localhost"
-
-
-def _password(directory: Path, role: str, password: str, name: str) -> bytes | None:
-    if not name:
-        return password.encode() or None
-    key, file = f"[control] {role}_password_file", directory / name
-    try:
-        found = file.read_bytes().strip()
-    except OSError as exc:
-        raise ConfigError([f"{key}: {file}: cannot be read: {exc.strerror}"]) from exc
-    if not found or not valid_password(found):
-        raise ConfigError([f"{key}: {file}: {_NOT_ALLOWED}, and not empty"])
-    return found

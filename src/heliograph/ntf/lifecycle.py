@@ -13,10 +13,10 @@ all the same.
 from dataclasses import dataclass
 from enum import Enum
 
-from heliograph.wire.tokens import InvalidReason, TokenStatus
+from heliograph.wire.ntf.tokens import InvalidReason, TokenStatus
 
 
-class Simple(Enum):
+class TokenTransition(Enum):
     REGISTERED_AGAIN = "TNEW with the same keys"
     DELIVERED = "the provider took the verification push"
     VERIFIED = "TVFY with the right code"
@@ -25,36 +25,36 @@ class Simple(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The provider says that the token is dead."""
+    """The provider rejected the token for good."""
 
     reason: InvalidReason
 
 
-TokenEvent = Simple | Rejected
+TokenEvent = TokenTransition | Rejected
 
 _VERIFIABLE = frozenset({TokenStatus.REGISTERED, TokenStatus.CONFIRMED, TokenStatus.ACTIVE})
 
 
 def may_verify(status: TokenStatus) -> bool:
-    """Whether a code is accepted in this state."""
+    """Return whether a verification code is accepted in this state."""
     return status in _VERIFIABLE
 
 
 def may_subscribe(status: TokenStatus) -> bool:
-    """Whether subscription commands are. An invalid token may have been valid, and may be again."""
+    """Return whether subscription commands are accepted: INVALID may become valid again."""
     return status in (TokenStatus.ACTIVE, TokenStatus.EXPIRED) or status.is_invalid
 
 
 def step(status: TokenStatus, event: TokenEvent) -> TokenStatus:
-    """The state after an event; the same state if the event means nothing in it."""
+    """Return the state after an event; the same state if the event does not apply."""
     match event:
         case Rejected():
             return TokenStatus.invalid(event.reason)
-        case Simple.REPLACED:
+        case TokenTransition.REPLACED:
             return TokenStatus.REGISTERED
-        case Simple.REGISTERED_AGAIN:
+        case TokenTransition.REGISTERED_AGAIN:
             return status if may_verify(status) else TokenStatus.REGISTERED
-        case Simple.VERIFIED:
+        case TokenTransition.VERIFIED:
             return TokenStatus.ACTIVE if may_verify(status) else status
-        case Simple.DELIVERED:
+        case TokenTransition.DELIVERED:
             return TokenStatus.CONFIRMED if status is TokenStatus.REGISTERED else status

@@ -1,13 +1,13 @@
-"""What the router is doing now with messaging routers, as metrics and the control port tell it.
+"""A snapshot of the router's connections to messaging routers, for metrics and the control port.
 
-Messaging routers of the operator's own are told by name; of others, only how many there are.
+Names the operator's own messaging routers; others are only counted.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from heliograph.ntf.totals import Totals
+from heliograph.ntf.store.totals import Totals
 
 if TYPE_CHECKING:
     from heliograph.ntf.router import NtfRouter
@@ -31,8 +31,8 @@ class Subscriptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Live:
-    """`connected` and `waiting` divide the subscribers."""
+class LiveSnapshot:
+    """Each subscriber is either in `connected` or in `waiting`."""
 
     subscribers: Servers
     connected: Servers
@@ -47,7 +47,8 @@ class Live:
         return len(self.connected.own) + self.connected.other
 
 
-def look(router: "NtfRouter", totals: Totals | None) -> Live:
+def snapshot(router: "NtfRouter", totals: Totals | None) -> LiveSnapshot:
+    """Return the state of all subscribers; `totals` adds what is pending in the store."""
     subscribers = router.subscribers
     connected = {
         server_id: subscriber.client
@@ -61,7 +62,7 @@ def look(router: "NtfRouter", totals: Totals | None) -> Live:
     pending: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
     for (server_id, associated), number in (totals or Totals()).pending.items():
         pending[associated].append((server_id, number))
-    return Live(
+    return LiveSnapshot(
         _servers(router, subscribers),
         _servers(router, connected),
         _servers(router, subscribers.keys() - connected.keys()),
@@ -75,7 +76,7 @@ def look(router: "NtfRouter", totals: Totals | None) -> Live:
 def _servers(router: "NtfRouter", server_ids: Iterable[int]) -> Servers:
     found = Servers()
     for server_id in server_ids:
-        host = router.own_host(server_id)
+        host = router.observer.own_host(server_id)
         if host is None:
             found.other += 1
         else:
@@ -87,7 +88,7 @@ def _servers(router: "NtfRouter", server_ids: Iterable[int]) -> Servers:
 def _subscriptions(router: "NtfRouter", numbers: list[tuple[int, int]]) -> Subscriptions:
     found = Subscriptions()
     for server_id, number in numbers:
-        host = router.own_host(server_id)
+        host = router.observer.own_host(server_id)
         if host is not None:
             found.own[host] = found.own.get(host, 0) + number
         elif number:

@@ -1,7 +1,7 @@
-"""The names under which Prometheus sees what the router counts.
+"""The router's metrics for Prometheus.
 
-The names are the reference's wherever we have the same number; what only we know begins with
-`heliograph_ntf_`. Nothing here may tell one token, subscription or client from another.
+Metrics that the reference has keep its names; our own begin with `heliograph_ntf_`. No label may
+identify a token, subscription or client.
 """
 
 import asyncio
@@ -17,10 +17,11 @@ from prometheus_client.registry import Collector
 
 from heliograph import __version__
 from heliograph.journal.metrics import journal_metrics
-from heliograph.ntf.live import Live, Servers, Subscriptions, look
-from heliograph.ntf.stats import ActiveIds, Histogram
-from heliograph.ntf.totals import Totals
+from heliograph.ntf.live import LiveSnapshot, Servers, Subscriptions, snapshot
+from heliograph.ntf.stats import Histogram
+from heliograph.ntf.store.totals import Totals
 from heliograph.runtime.metrics import counter, gauge
+from heliograph.runtime.reference.periods import ActiveIds
 
 if TYPE_CHECKING:
     from heliograph.ntf.router import NtfRouter
@@ -32,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 COUNT_INTERVAL = 15.0
 COUNT_SHARE = 0.02
-"""The part of the time that may be spent on counting."""
+"""The share of time that may be spent on counting."""
 
 _NOTIFICATIONS = (
     ("received", "Received notifications.", "ntf_received"),
@@ -64,7 +65,7 @@ _PERIODS = (("daily", "day"), ("weekly", "week"), ("monthly", "month"))
 
 
 class NtfCollector(Collector):
-    """Reads the router's numbers when Prometheus asks; `count` keeps the costly ones at hand."""
+    """Collect the router's numbers at each scrape; `count` caches the costly ones."""
 
     def __init__(
         self, router: "NtfRouter", listener: "Listener", counting: Callable[[], Awaitable[Totals]]
@@ -75,7 +76,7 @@ class NtfCollector(Collector):
         self._counting = counting
 
     async def count(self) -> None:
-        """Count what is costly, again and again, but not for most of the time."""
+        """Count what is costly, repeatedly, for at most `COUNT_SHARE` of the time."""
         while True:
             started = time.monotonic()
             try:
@@ -85,8 +86,8 @@ class NtfCollector(Collector):
             taken = time.monotonic() - started
             await asyncio.sleep(max(COUNT_INTERVAL, taken / COUNT_SHARE))
 
-    def live(self) -> Live:
-        return look(self._router, self.totals)
+    def live(self) -> LiveSnapshot:
+        return snapshot(self._router, self.totals)
 
     def collect(self) -> Iterator[Metric]:
         live = self.live()
@@ -95,7 +96,7 @@ class NtfCollector(Collector):
         yield from self._notifications()
         yield from self._servers(live)
         yield from self._own()
-        yield from self._debts()
+        yield from self._pending()
         yield from journal_metrics("ntf", self._router.journal)
 
     def _tokens(self) -> Iterator[Metric]:
@@ -111,7 +112,7 @@ class NtfCollector(Collector):
                 "heliograph_ntf_tokens", "Stored tokens, by status.", self.totals.tokens, "status"
             )
 
-    def _subscriptions(self, live: Live) -> Iterator[Metric]:
+    def _subscriptions(self, live: LiveSnapshot) -> Iterator[Metric]:
         stats = self._router.stats
         for name in ("created", "deleted"):
             value = getattr(stats.counters, f"sub_{name}")
@@ -144,7 +145,7 @@ class NtfCollector(Collector):
             doc = "Stored last notifications."
             yield gauge("simplex_ntf_notifications_total", doc, self.totals.notifications)
 
-    def _servers(self, live: Live) -> Iterator[Metric]:
+    def _servers(self, live: LiveSnapshot) -> Iterator[Metric]:
         info = Metric("simplex_ntf_info", "The router's version.", "gauge")
         labels = {"version": f"heliograph-{__version__}", "rts_options": ""}
         info.add_sample(info.name, labels, 1)
@@ -156,11 +157,11 @@ class NtfCollector(Collector):
             "simplex_ntf_smp_agent_sub_workers", "SMP subscribers that reconnect", live.waiting
         )
         yield gauge("simplex_ntf_smp_sessions_count", "SMP sessions.", live.sessions)
-        waiting = 0 if self.totals is None else sum(self.totals.debts.values())
+        waiting = 0 if self.totals is None else sum(self.totals.pending_pushes.values())
         yield gauge(
             "simplex_ntf_apns_push_queue_length",
-            "Pushes owed, by whatever provider.",
-            max(waiting, self._router.outbox.under_way),
+            "Pending pushes of all providers.",
+            max(waiting, self._router.outbox.in_flight),
         )
 
     def _own(self) -> Iterator[Metric]:
@@ -176,17 +177,34 @@ class NtfCollector(Collector):
             dict(stats.failures),
             "reason",
         )
+        yield counter(
+            "heliograph_ntf_quota_exceeded_total",
+            "Commands refused because of a limit, by limit.",
+            dict(stats.quota_exceeded),
+            "limit",
+        )
+        yield counter(
+            "heliograph_ntf_worthless_events_total",
+            "Events of messaging routers that concern no subscription, by own router, or other.",
+            dict(stats.worthless_events),
+            "server",
+        )
         for name, doc, value in (
-            ("pushes_retried", "Tries of pushes after the first.", stats.counters.ntf_retried),
-            ("pushes_expired", "Pushes given up.", stats.counters.ntf_expired),
+            (
+                "tokens_collected",
+                "Tokens removed because they were not verified in time.",
+                stats.counters.tkn_collected,
+            ),
+            ("pushes_retried", "Delivery attempts after the first.", stats.counters.ntf_retried),
+            ("pushes_expired", "Pushes that expired undelivered.", stats.counters.ntf_expired),
             (
                 "drift_repaired",
-                "Associations with messaging routers that differed, and were made anew.",
+                "Service associations that differed from a messaging router's and were repaired.",
                 stats.counters.drift_repaired,
             ),
             (
                 "connections_refused",
-                "Connections closed at once, because there were too many.",
+                "Connections closed at once because the limit was reached.",
                 self._listener.refused_connections,
             ),
         ):
@@ -197,17 +215,19 @@ class NtfCollector(Collector):
             yield counter(f"heliograph_ntf_provider_{name}_total", doc, answered, "provider")
         yield gauge("heliograph_ntf_clients", "Clients.", len(router.clients))
 
-    def _debts(self) -> Iterator[Metric]:
-        under_way = {kind.text: lane.active for kind, lane in self._router.outbox.lanes.items()}
-        doc = "Pushes that providers are working on."
-        yield gauge("heliograph_ntf_pushes_under_way", doc, under_way, "provider")
+    def _pending(self) -> Iterator[Metric]:
+        in_flight = {kind.text: lane.active for kind, lane in self._router.outbox.lanes.items()}
+        doc = "Pushes in flight."
+        yield gauge("heliograph_ntf_pushes_in_flight", doc, in_flight, "provider")
         if self.totals is None:
             return
-        yield gauge("heliograph_ntf_debts", "Pushes owed.", self.totals.debts, "kind")
-        oldest = self.totals.oldest_debt
         yield gauge(
-            "heliograph_ntf_oldest_debt_seconds",
-            "How long the oldest push has been owed; 0 if none is.",
+            "heliograph_ntf_pending_pushes", "Pending pushes.", self.totals.pending_pushes, "kind"
+        )
+        oldest = self.totals.oldest_pending
+        yield gauge(
+            "heliograph_ntf_oldest_pending_push_seconds",
+            "Age of the oldest pending push; 0 if there is none.",
             0.0 if oldest is None else max(time.time() - oldest, 0.0),
         )
 

@@ -4,11 +4,12 @@ Kinds share nothing, so that trouble with one host never closes the connections 
 """
 
 import logging
+from importlib.util import find_spec
 from pathlib import Path
 
 from heliograph.crypto.errors import CryptoError
 from heliograph.ntf.config import NtfConfig
-from heliograph.ntf.push_options import VAPID_FILE, ApnsOptions, FcmOptions
+from heliograph.ntf.push.options import VAPID_FILE, ApnsOptions, FcmOptions
 from heliograph.push.apns import ApnsConfig, ApnsProvider
 from heliograph.push.fcm import FcmConfig, FcmProvider, ServiceAccountError
 from heliograph.push.http import HttpSettings
@@ -18,7 +19,7 @@ from heliograph.push.vapid import Vapid, generate_vapid_key
 from heliograph.push.webpush import WebPushConfig, WebPushProvider
 from heliograph.runtime.errors import ConfigError
 from heliograph.runtime.files import write_file
-from heliograph.wire.tokens import PushProvider
+from heliograph.wire.ntf.tokens import PushProvider
 
 __all__ = ["create_vapid_key", "load_vapid", "make_providers"]
 
@@ -29,6 +30,8 @@ def make_providers(config: NtfConfig, directory: Path) -> dict[PushProvider, Pro
     """All that are configured. Raises `ConfigError`, for all problems at once."""
     providers: dict[PushProvider, Provider] = {PushProvider.APNS_NULL: NullProvider()}
     problems: list[str] = []
+    if config.pushes.http_client == "h2" and find_spec("h2") is None:
+        problems.append("[pushes] http_client: h2 is missing: install heliograph[h2]")
     for make in (_apns, _fcm, _web_push):
         try:
             providers |= make(config, directory)
@@ -62,7 +65,7 @@ def _apns(config: NtfConfig, directory: Path) -> dict[PushProvider, Provider]:
         if options.allow_test_tokens:
             raise ConfigError(["[push.apns] key_file: must be set, because allow_test_tokens is"])
         return {}
-    made = _apns_config(options, directory)
+    made = _apns_config(options, directory, config.pushes.http_client)
     kinds = [PushProvider.APNS_PROD, PushProvider.APNS_DEV]
     if options.allow_test_tokens:
         kinds.append(PushProvider.APNS_TEST)
@@ -73,7 +76,7 @@ def _apns(config: NtfConfig, directory: Path) -> dict[PushProvider, Provider]:
         raise ConfigError([f"[push.apns] key_file: {file}: {exc}"]) from None
 
 
-def _apns_config(options: ApnsOptions, directory: Path) -> ApnsConfig:
+def _apns_config(options: ApnsOptions, directory: Path, client: str) -> ApnsConfig:
     return ApnsConfig(
         _read(directory, options.key_file, "[push.apns] key_file"),
         options.key_id,
@@ -85,6 +88,7 @@ def _apns_config(options: ApnsOptions, directory: Path) -> ApnsConfig:
         HttpSettings(
             connections=options.connections,
             timeout=options.timeout_seconds,
+            client=client,
             ca=_certificates(directory, options.ca_file, "[push.apns] ca_file"),
         ),
     )
@@ -99,7 +103,10 @@ def _fcm(config: NtfConfig, directory: Path) -> dict[PushProvider, Provider]:
         _read(directory, options.service_account_file, key),
         options.url,
         options.token_url or None,
-        HttpSettings(ca=_certificates(directory, options.ca_file, "[push.fcm] ca_file")),
+        HttpSettings(
+            client=config.pushes.http_client,
+            ca=_certificates(directory, options.ca_file, "[push.fcm] ca_file"),
+        ),
     )
     try:
         return {PushProvider.FCM: FcmProvider(made)}
@@ -123,7 +130,10 @@ def _web_push(config: NtfConfig, directory: Path) -> dict[PushProvider, Provider
         allow_private=config.network.allow_private,
         http=HttpSettings(
             connections=1,
+            timeout=15.0,
             http2_only=False,
+            thread="webpush",
+            client=config.pushes.http_client,
             ca=_certificates(directory, options.ca_file, "[push.webpush] ca_file"),
         ),
     )

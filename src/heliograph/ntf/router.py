@@ -1,57 +1,59 @@
-"""The notification router: connections in, commands executed in order, pushes out."""
+"""The notification router: executes clients' commands, subscribes to messaging routers, pushes."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any
 
 from heliograph.db.database import Database
-from heliograph.db.errors import DatabaseError
-from heliograph.journal.events import NO_JOURNAL, Journal
-from heliograph.ntf import debts
-from heliograph.ntf.chronicle import Account, Chronicle, ServerName
+from heliograph.journal.journal import NO_JOURNAL, Journal
+from heliograph.ntf.background import collect, record_counts, record_recovered
 from heliograph.ntf.commands import Commands
-from heliograph.ntf.cron import Cron
-from heliograph.ntf.limits import ClientState, Limits
-from heliograph.ntf.outbox import Outbox, OutboxEvents, OutboxSettings
-from heliograph.ntf.records import DebtKind, Incoming, Owed, QueueKey, Token
-from heliograph.ntf.recovering import tell_counts, tell_recovered
-from heliograph.ntf.schema import MIGRATIONS
+from heliograph.ntf.limits import ClientState, NtfLimits, QueuedCommand
+from heliograph.ntf.observer import NtfObserver
+from heliograph.ntf.push.cron import Cron
+from heliograph.ntf.push.outbox import Outbox, OutboxSettings
 from heliograph.ntf.stats import Stats
-from heliograph.ntf.store import Store
-from heliograph.ntf.subscriber import SmpSubscriber, SubscriberEvents, SubscriberSettings
-from heliograph.ntf.subscriptions import Server
-from heliograph.push.provider import Accepted, Outcome, Provider, TokenInvalid
+from heliograph.ntf.store.pending import NmsgOutcome
+from heliograph.ntf.store.records import Incoming
+from heliograph.ntf.store.schema import MIGRATIONS
+from heliograph.ntf.store.store import NtfStore
+from heliograph.ntf.subscriber.settings import SubscriberSettings
+from heliograph.ntf.subscriber.subscribers import SmpSubscribers
+from heliograph.opening import Closing
+from heliograph.push.provider import Provider
+from heliograph.runtime.limits import allowance_for
+from heliograph.tasks import TaskScope
 from heliograph.transport.handshake import ServiceRequest
 from heliograph.transport.server import Answer, ServerConnection
 from heliograph.wire import ntf
-from heliograph.wire.addresses import ServerAddress, decode_address
-from heliograph.wire.errors import ErrorCode, TransportError, WireError
+from heliograph.wire.errors import ErrorCode, TransportError
+from heliograph.wire.ntf import NtfCommand
+from heliograph.wire.ntf.tokens import PushProvider
 from heliograph.wire.requests import Request
-from heliograph.wire.tokens import PushProvider, TokenStatus
 
 logger = logging.getLogger(__name__)
 
 DAY = 86_400
 MAX_STORE_DELAY = 1.0
+"""Seconds between attempts to store notifications."""
 
 
 @dataclass(frozen=True, slots=True)
 class NtfSettings:
-    """Times in seconds; `own_domains` are counted apart."""
+    """Times in seconds; messaging routers in `own_domains` are counted by name."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: NtfLimits = field(default_factory=NtfLimits)
     outbox: OutboxSettings = field(default_factory=OutboxSettings)
     subscriber: SubscriberSettings = field(default_factory=SubscriberSettings)
-    debt_ttl: float = 3 * DAY
+    push_ttl: float = 3 * DAY
+    unverified_ttl: float | None = 7 * DAY
+    """Time after which a token that was not verified is removed; None is never."""
     own_domains: tuple[str, ...] = ()
 
 
-class NtfRouter:
-    """A `heliograph.transport.server.Router`. Make one by `NtfRouter.start`."""
+class NtfRouter(Closing):
+    """A `heliograph.transport.server.Router`. Create it with `NtfRouter.start`."""
 
     def __init__(
         self,
@@ -61,38 +63,25 @@ class NtfRouter:
         journal: Journal,
     ) -> None:
         self.settings = settings
-        self.stats = Stats()
         self.clients: set[ServerConnection] = set()
-        self.subscribers: dict[int, SmpSubscriber] = {}
-        self.store = Store(database, settings.debt_ttl)
+        self.store = NtfStore(database, settings.push_ttl)
+        self.observer = NtfObserver(journal, lambda: self.store.last_seq, settings.own_domains)
+        self.outbox = Outbox(self.store, providers, self.observer, settings.outbox)
         self._database = database
-        self.journal = journal
-        self.chronicle = Chronicle(journal, lambda: self.store.last_seq, self._server_name)
-        events = OutboxEvents(
-            self._attempted, self._settled, self._expired, self._changed, self.chronicle.settled
-        )
-        self.outbox = Outbox(database, providers, events, settings.outbox)
-        self._cron = Cron(database, self.outbox, settings.debt_ttl)
+        self._cron = Cron(database, self.outbox, settings.push_ttl)
         self._commands = Commands(
             self.store,
             self.outbox,
-            self.stats,
+            self.observer,
             settings.limits,
             frozenset(providers),
-            self._subscribe,
-            self.chronicle,
+            lambda server, queue: self.subscribers.add(server, queue),
         )
-        self._subscriber_events = SubscriberEvents(
-            self._received,
-            self._smp_up,
-            self._smp_down,
-            self._repaired,
-            self.chronicle.smp_subscribed,
-            self.chronicle.subscription_statuses,
+        self._tasks = TaskScope()
+        self.subscribers = SmpSubscribers(
+            self.store, self.observer, self._receive, settings.subscriber
         )
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._subscriber_tasks: set[asyncio.Task[None]] = set()
-        self._receiving_tasks: set[asyncio.Task[None]] = set()
+        self._storing_tasks = TaskScope()
 
     @classmethod
     async def start(
@@ -102,53 +91,68 @@ class NtfRouter:
         settings: NtfSettings | None = None,
         journal: Journal | None = None,
     ) -> "NtfRouter":
-        """Open the store at `url`, subscribe to all messaging routers, and pay what is owed."""
+        """Open the store at `url`, subscribe to all messaging routers, and deliver pushes."""
         database = await Database.open(url, MIGRATIONS, exclusive=True)
         router = cls(database, providers, settings or NtfSettings(), journal or NO_JOURNAL)
-        await router.store.start()
-        router.chronicle.started()
-        for work in (
-            router.outbox.run(),
-            router._cron.run(),
-            router._resubscribe(),
-            tell_recovered(router.chronicle, router.store, router.store.last_seq),
-            tell_counts(router.chronicle),
-        ):
-            _run(work, router._tasks)
+        observer, store, spawn = router.observer, router.store, router._tasks.spawn
+        try:
+            await store.start()
+        except BaseException:
+            await database.close()
+            raise
+        observer.started()
+        spawn(router.outbox.run(), name="outbox")
+        spawn(router._cron.run(), name="periodic pushes")
+        spawn(router.subscribers.run(), name="subscribers")
+        spawn(record_recovered(observer, store, store.last_seq), name="recovered pushes")
+        spawn(record_counts(observer), name="command counts")
+        spawn(collect(store, observer, router.settings.unverified_ttl), name="collection")
         return router
 
     async def close(self, grace: float = 10.0) -> None:
-        """Stop in the order that loses nothing: what has arrived is stored, and stays owed."""
-        self._database.hurry(grace)
-        await _cancel(self._tasks, grace)
-        await _cancel(self._subscriber_tasks, grace)
-        if self._receiving_tasks:
-            await asyncio.wait(tuple(self._receiving_tasks), timeout=grace)
-        await _cancel(self._receiving_tasks, grace)
+        """Shut down in an order that loses nothing: received notifications are stored."""
+        self._database.limit_wait(grace)
+        await self._tasks.close(grace)
+        await self.subscribers.close(grace)
+        if storing := {*self._storing_tasks}:
+            await asyncio.wait(storing, timeout=grace)
+        await self._storing_tasks.close(grace)
         await self.outbox.close()
         await self._database.close()
-        self.chronicle.stopped()
+        self.observer.stopped()
+
+    @property
+    def stats(self) -> Stats:
+        return self.observer.stats
+
+    @property
+    def journal(self) -> Journal:
+        return self.observer.journal
 
     # heliograph.transport.server.Router
 
     def connected(self, connection: ServerConnection) -> None:
         established = connection.established
         private = None if established is None else established.session_private
-        connection.state = ClientState(private, connection.peer_address)
+        address = connection.peer_address
+        allowance = allowance_for(
+            self.settings.limits.commands_per_second, address, time.monotonic()
+        )
+        connection.state = ClientState(private, address, allowance)
         self.clients.add(connection)
-        self.chronicle.connected()
+        self.observer.connected()
 
-    def received(self, connection: ServerConnection, requests: list[Request]) -> None:
+    def received(self, connection: ServerConnection, requests: list[Request[NtfCommand]]) -> None:
         client: ClientState = connection.state
-        self.chronicle.commanded(requests)
-        if not client.busy:
-            requests = self._answer_now(connection, client, requests)
-            if not requests:
-                return
-        client.backlog += requests
-        if not client.busy:
+        self.observer.commanded(requests)
+        if client.busy:
+            client.backlog += map(QueuedCommand, requests)
+            return
+        queued = self._answer_at_once(connection, client, requests)
+        if queued:
+            client.backlog += queued
             client.busy = True
-            _run(self._serve(connection, client), self._tasks)
+            self._tasks.spawn(self._serve(connection, client), name="commands of a client")
 
     def service_requested(self, connection: ServerConnection, request: ServiceRequest) -> None:
         connection.answer_service(TransportError.HANDSHAKE_BAD_SERVICE)
@@ -157,82 +161,63 @@ class NtfRouter:
         self.clients.discard(connection)
 
     def writable(self, connection: ServerConnection) -> None:
-        """Answers are all this router sends, and they wait for nobody."""
+        """Do nothing: this router sends only answers."""
 
     def may_disconnect(self, connection: ServerConnection) -> bool:
         return True
 
     # Commands.
 
-    def _answer_now(
-        self, connection: ServerConnection, client: ClientState, requests: list[Request]
-    ) -> list[Request]:
-        """Answer the first ones, as far as that needs no store; the others are left."""
-        answers = []
-        for request in requests:
-            message = self._commands.answer_now(client, request)
-            if message is None:
+    def _answer_at_once(
+        self, connection: ServerConnection, client: ClientState, requests: list[Request[NtfCommand]]
+    ) -> list[QueuedCommand]:
+        """Answer commands up to the first that needs the store; return the rest."""
+        answers: list[Answer] = []
+        queued: list[QueuedCommand] = []
+        for index, request in enumerate(requests):
+            answer = self._commands.answer_at_once(client, request)
+            if answer is None or isinstance(answer, QueuedCommand):
+                first = QueuedCommand(request) if answer is None else answer
+                queued = [first, *map(QueuedCommand, requests[index + 1 :])]
                 break
-            answers.append(Answer(request.corr_id, request.entity_id, message))
+            answers.append(Answer(request.corr_id, request.entity_id, answer))
         if answers:
             connection.answer(answers)
-        return requests[len(answers) :]
+        return queued
 
     async def _serve(self, connection: ServerConnection, client: ClientState) -> None:
+        """Execute a client's commands in order; refuse unauthorized ones before the others."""
         while client.backlog:
-            requests, client.backlog = client.backlog, []
+            queued, client.backlog = client.backlog, []
+            unanswered = [item.request for item in queued]
             try:
-                answers = await self._commands.execute(client, requests)
+                admission = await self._commands.admit(client, queued)
+                if admission.refused:
+                    connection.answer(admission.refused)
+                unanswered = [item.request for item in admission.admitted]
+                answers = await self._commands.execute(client, admission)
             except Exception:
                 logger.exception("commands failed in an unexpected way")
-                answers = [ntf.ERR(ErrorCode.INTERNAL)] * len(requests)
-            connection.answer(
-                [
-                    Answer(request.corr_id, request.entity_id, answer)
-                    for request, answer in zip(requests, answers, strict=True)
-                ]
-            )
+                answers = [ntf.ERR(ErrorCode.INTERNAL)] * len(unanswered)
+            if answers:
+                connection.answer(
+                    [
+                        Answer(request.corr_id, request.entity_id, answer)
+                        for request, answer in zip(unanswered, answers, strict=True)
+                    ]
+                )
         client.busy = False
 
     # Messaging routers.
 
-    async def _resubscribe(self) -> None:
-        """All routers at once; each pages its queues by itself."""
-        while True:
-            try:
-                await self.store.all_inactive()
-                servers = await self.store.servers()
-                break
-            except DatabaseError as exc:
-                logger.error("messaging routers cannot be read, trying again: %s", exc)
-                await asyncio.sleep(1.0)
-        for server in servers:
-            try:
-                self._subscriber(server)
-            except WireError:
-                logger.error("the address of a messaging router cannot be understood")
+    def _receive(self, server_id: int, incoming: list[Incoming]) -> "asyncio.Task[int]":
+        return self._storing_tasks.spawn(self._store_incoming(server_id, incoming), name="store")
 
-    def _subscriber(self, server: Server) -> SmpSubscriber:
-        subscriber = self.subscribers.get(server.server_id)
-        if subscriber is None:
-            subscriber = self.subscribers[server.server_id] = SmpSubscriber(
-                server,
-                decode_address(server.address),
-                self.store,
-                self._subscriber_events,
-                self.settings.subscriber,
-            )
-            _run(subscriber.run(), self._subscriber_tasks)
-        return subscriber
+    async def _store_incoming(self, server_id: int, incoming: list[Incoming]) -> int:
+        """Store notifications and return how many were for no subscription.
 
-    def _subscribe(self, server: Server, queue: QueueKey) -> None:
-        self._subscriber(server).add(queue)
-
-    def _received(self, server_id: int, incoming: list[Incoming]) -> "asyncio.Task[None]":
-        return _run(self._store_incoming(server_id, incoming), self._receiving_tasks)
-
-    async def _store_incoming(self, server_id: int, incoming: list[Incoming]) -> None:
-        """Retried until stored: not every messaging router sends it again."""
+        Retry until stored: not every messaging router sends a notification again.
+        """
         delay = 0.1
         while True:
             try:
@@ -242,132 +227,8 @@ class NtfRouter:
                 logger.error("%d notifications cannot be stored yet: %s", len(incoming), exc)
                 await asyncio.sleep(delay)
                 delay = min(delay * 2, MAX_STORE_DELAY)
-        self.outbox.offer(stored.owed)
-        counters, now = self.stats.counters, time.time()
-        known = len(incoming) - stored.unknown
-        counters.ntf_received += known
-        counters.ntf_received_auth += stored.unknown
-        counters.pushes_coalesced += max(known - len(stored.owed), 0)
-        self._count_own(server_id, known, stored.unknown)
-        active = {item.subscription_id for item in stored.fated if item.subscription_id is not None}
-        self.stats.active_subs.add(active, now)
-        self.stats.active_tokens.add({*stored.newest}, now)
-        self.chronicle.stored(server_id, stored)
-
-    def _count_own(self, server_id: int, known: int, unknown: int) -> None:
-        host = self.own_host(server_id)
-        if host is not None:
-            counters = self.stats.counters
-            _add(counters.received_own, host, known)
-            if unknown:
-                _add(counters.received_auth_own, host, unknown)
-
-    def own_host(self, server_id: int) -> str | None:
-        """The host of a messaging router of our own; others are nobody's business."""
-        subscriber = self.subscribers.get(server_id)
-        return None if subscriber is None else self._own(subscriber.address)
-
-    def _own(self, address: ServerAddress) -> str | None:
-        host = address.hosts[0].text
-        own = any(
-            host == domain or host.endswith(f".{domain}") for domain in self.settings.own_domains
-        )
-        return host if own else None
-
-    def _server_name(self, server_id: int) -> ServerName:
-        subscriber = self.subscribers.get(server_id)
-        address = "" if subscriber is None else subscriber.server.address
-        return ServerName(address, self.own_host(server_id))
-
-    def _smp_up(self, server_id: int) -> None:
-        self.chronicle.smp("smp_up", server_id)
-
-    def _smp_down(self, server_id: int) -> None:
-        self.chronicle.smp("smp_down", server_id)
-
-    def _repaired(self, server_id: int, found: Account | None, expected: Account | None) -> None:
-        self.stats.counters.drift_repaired += 1
-        self.chronicle.smp_drift(server_id, found, expected)
-
-    # Pushes.
-
-    def _attempted(self, owed: Owed) -> None:
-        self.chronicle.attempted(owed)
-        if owed.attempts and owed.device.provider is not PushProvider.APNS_NULL:
-            self.stats.counters.ntf_retried += 1
-
-    def _settled(self, owed: Owed, outcome: Outcome) -> None:
-        accepted = isinstance(outcome, Accepted)
-        if owed.device.provider is not PushProvider.APNS_NULL:
-            self.stats.answered(owed.device.provider.text, accepted)
-            if not isinstance(outcome, Accepted):
-                reason = outcome.reason
-                self.stats.failed(reason if isinstance(reason, str) else reason.value)
-            self._count_push(owed, outcome, accepted)
-
-    def _count_push(self, owed: Owed, outcome: Outcome, accepted: bool) -> None:
-        counters = self.stats.counters
-        match owed.kind:
-            case DebtKind.VERIFICATION:
-                if accepted:
-                    counters.ntf_vrf_delivered += 1
-                elif isinstance(outcome, TokenInvalid):
-                    counters.ntf_vrf_invalid_tkn += 1
-                else:
-                    counters.ntf_vrf_failed += 1
-            case DebtKind.CHECK:
-                if accepted:
-                    counters.ntf_cron_delivered += 1
-                else:
-                    counters.ntf_cron_failed += 1
-            case DebtKind.MESSAGE:
-                if accepted:
-                    counters.ntf_delivered += 1
-                    self.stats.push_latency.observe(time.time() - owed.since)
-                else:
-                    counters.ntf_failed += 1
-                self._count_push_of_own(owed, accepted)
-
-    def _count_push_of_own(self, owed: Owed, accepted: bool) -> None:
-        """A push is its newest notification's: that one made it owed."""
-        if owed.notices and self.settings.own_domains:
-            host = self._own(_decoded(owed.notices[-1].address))
-            if host is not None:
-                counters = self.stats.counters
-                _add(counters.delivered_own if accepted else counters.failed_own, host, 1)
-
-    def _expired(self, expired: list[debts.Expired]) -> None:
-        self.stats.counters.ntf_expired += len(expired)
-        logger.warning("%d pushes were not delivered in time and are given up", len(expired))
-        self.chronicle.expired(expired)
-
-    def _changed(self, changed: list[Token]) -> None:
-        self.store.refresh(changed)
-        for token in changed:
-            if token.status.is_invalid:
-                self.chronicle.token_ended(token)
-            elif token.status is TokenStatus.CONFIRMED:
-                self.chronicle.token("token_confirmed", token.token_id, token.device)
-
-
-_decoded = lru_cache(maxsize=1024)(decode_address)
-
-
-def _add(counts: dict[str, int], host: str, number: int) -> None:
-    counts[host] = counts.get(host, 0) + number
-
-
-def _run(work: Coroutine[Any, Any, None], tasks: set[asyncio.Task[None]]) -> "asyncio.Task[None]":
-    task = asyncio.get_running_loop().create_task(work)
-    tasks.add(task)
-    task.add_done_callback(tasks.discard)
-    return task
-
-
-async def _cancel(tasks: set[asyncio.Task[None]], grace: float) -> None:
-    """What does not end in time ends with the process."""
-    ending = tuple(tasks)
-    for task in ending:
-        task.cancel()
-    if ending:
-        await asyncio.wait(ending, timeout=grace)
+        self.outbox.offer(stored.pushes)
+        self.observer.notifications_stored(server_id, stored)
+        if not stored.unknown:
+            return 0
+        return sum(item.outcome is NmsgOutcome.UNKNOWN for item in stored.received)

@@ -1,17 +1,17 @@
-"""What happened, and what is owed, to one token: for an operator whose user misses pushes.
+"""The history and pending pushes of one token, for an operator whose user misses pushes.
 
-Read from the store on a connection of its own, also while the router runs. It shows no device
-token, queue, key or messaging router: only times, counts and the hashes that journals have.
+Read from the store on a separate connection, also while the router runs. Shows no device token,
+queue, key or messaging router: only times, counts and the hashes that journals have.
 """
 
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from heliograph.db.dialects import Transaction
-from heliograph.journal.events import Hasher, notification_id
+from heliograph.documents import JsonObject
+from heliograph.journal.hashing import Hasher, notification_id
 from heliograph.journal.identity import journal_identity
 
 _SHOWN = ("mode", "attempt", "status", "reason", "code", "notification", "notifications")
@@ -28,7 +28,7 @@ class Notified:
 
 
 @dataclass(frozen=True, slots=True)
-class Debt:
+class TracedPush:
     kind: str
     since: float
     attempts: int
@@ -48,12 +48,12 @@ class Trace:
     subscriptions: dict[str, int]
     errors: dict[str, int]
     notified: list[Notified]
-    debts: list[Debt]
-    events: list[dict[str, Any]] = field(default_factory=list)
+    pending_pushes: list[TracedPush]
+    events: list[JsonObject] = field(default_factory=list)
 
 
 def trace(tx: Transaction, token_id: bytes) -> Trace | None:
-    """None if there is no such token."""
+    """Return None if there is no such token."""
     rows = tx.query(
         "SELECT status, device, created_at, cron_minutes, cron_due_at FROM tokens"
         " WHERE token_id = ?",
@@ -74,8 +74,8 @@ def trace(tx: Transaction, token_id: bytes) -> Trace | None:
         "SELECT timestamp, nonce FROM last_notifications WHERE token_id = ? ORDER BY seq DESC",
         (token_id,),
     )
-    debts = tx.query(
-        "SELECT kind, since, attempts, next_at, expires_at FROM debts WHERE token_id = ?"
+    pushes = tx.query(
+        "SELECT kind, since, attempts, next_at, expires_at FROM pending_pushes WHERE token_id = ?"
         " ORDER BY since",
         (token_id,),
     )
@@ -89,19 +89,19 @@ def trace(tx: Transaction, token_id: bytes) -> Trace | None:
         {bytes(error).decode("utf-8", "replace"): n for _, error, n in statuses if error},
         [Notified(float(at), notification_id(bytes(nonce))) for at, nonce in notified],
         [
-            Debt(kind, since / 1000, attempts, next_at / 1000, expires_at / 1000)
-            for kind, since, attempts, next_at, expires_at in debts
+            TracedPush(kind, since / 1000, attempts, next_at / 1000, expires_at / 1000)
+            for kind, since, attempts, next_at, expires_at in pushes
         ],
     )
 
 
 def read_journal(found: Trace, journal: Path, token: str) -> Trace:
-    """With what the journal says of the token and its last notifications. It reads all of it."""
+    """Add the journal's events of the token and its last notifications. Reads the whole journal."""
     # Only here: Arrow takes a while to be imported.
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from heliograph.journal.reader import read_events
+    from heliograph.journal.storage.reader import read_events
 
     notifications = pa.array([item.notification for item in found.notified], pa.string())
     where = (pc.field("token") == token) | pc.field("notification").isin(notifications)
@@ -116,14 +116,14 @@ def read_journal(found: Trace, journal: Path, token: str) -> Trace:
     return replace(found, events=sorted(events, key=lambda event: event["at"]))
 
 
-def hashed_token(directory: Path, token_id: bytes) -> str:
-    """As the journal of the router in this directory has it."""
-    hashes = Hasher(journal_identity(directory).key).of("token")
+def hashed_token(directory: Path, token_id: bytes, epoch: int = 0) -> str:
+    """Return the hash that stands for the token in one epoch of the directory's journal."""
+    hashes = Hasher(journal_identity(directory, epoch).key).of("token")
     return (hashes and hashes[token_id]) or ""
 
 
 def describe(found: Trace, now: float) -> Iterator[str]:
-    """Lines for people."""
+    """Yield a description, line by line."""
     yield f"status          {found.status}"
     yield f"provider        {found.provider}"
     yield f"registered      {_at(found.created_at, now)}"
@@ -140,12 +140,12 @@ def describe(found: Trace, now: float) -> Iterator[str]:
     yield f"notifications   the last of {len(found.notified)} subscriptions, newest first"
     for item in found.notified:
         yield f"                {_at(item.at, now)}  {item.notification}"
-    if not found.debts:
-        yield "owed            nothing"
-    for debt in found.debts:
-        yield f"owed            a {debt.kind} push, since {_at(debt.since, now)}"
-        yield f"                failed {debt.attempts} times, next try {_at(debt.next_at, now)}"
-        yield f"                given up {_at(debt.expires_at, now)}"
+    if not found.pending_pushes:
+        yield "pending         nothing"
+    for push in found.pending_pushes:
+        yield f"pending         a {push.kind} push, since {_at(push.since, now)}"
+        yield f"                failed {push.attempts} times, next attempt {_at(push.next_at, now)}"
+        yield f"                expires {_at(push.expires_at, now)}"
     for event in found.events:
         more = " ".join(str(event[name]) for name in _SHOWN if name in event)
         yield f"journal         {_at(event['at'], now)}  {event['kind']}  {more}".rstrip()

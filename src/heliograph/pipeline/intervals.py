@@ -1,17 +1,20 @@
-"""Sets of whole numbers as a few intervals: which events and which segments were taken already.
+"""Sets of whole numbers as a few intervals, for the events and segments already ingested.
 
 Sequence numbers have no gaps unless something was lost, so a set of millions is one pair.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 Pair = tuple[int, int]
 """The first and the last number of an interval."""
 
+IntervalsByRun = Mapping[str, Sequence[Pair]]
+"""Intervals of numbers by ``ROUTER/BOOT``."""
+
 
 def merge(pairs: Iterable[Pair]) -> list[Pair]:
-    """Sorted, disjoint and not adjacent."""
+    """Return the intervals sorted, disjoint and not adjacent."""
     merged: list[Pair] = []
     for low, high in sorted(pairs):
         if merged and low <= merged[-1][1] + 1:
@@ -25,14 +28,27 @@ def of_numbers(numbers: Iterable[int]) -> list[Pair]:
     return merge((number, number) for number in set(numbers))
 
 
+def without(pairs: Iterable[Pair], number: int) -> list[Pair]:
+    """Return the set without a number."""
+    found: list[Pair] = []
+    for low, high in pairs:
+        if low <= number <= high:
+            found += [
+                pair for pair in ((low, number - 1), (number + 1, high)) if pair[0] <= pair[1]
+            ]
+        else:
+            found.append((low, high))
+    return found
+
+
 def contains(pairs: Sequence[Pair], number: int) -> bool:
-    """`pairs` as `merge` makes them."""
+    """Return True if the set has the number. `pairs` must be merged."""
     index = bisect_right(pairs, number, key=lambda pair: pair[0]) - 1
     return index >= 0 and pairs[index][1] >= number
 
 
 def overlap(left: Sequence[Pair], right: Sequence[Pair]) -> list[Pair]:
-    """What is in both; each as `merge` makes them."""
+    """Return the intersection. Both sets must be merged."""
     return list(_overlap(left, right))
 
 
@@ -49,7 +65,7 @@ def count(pairs: Iterable[Pair]) -> int:
 
 
 def of_bitmap(bitmap: bytes, first: int) -> list[Pair]:
-    """The numbers of the bits that are set; bit 0, the lowest of the first byte, is `first`."""
+    """Return the numbers of the set bits; the lowest bit of the first byte stands for `first`."""
     bits = int.from_bytes(bitmap, "little")
     pairs: list[Pair] = []
     position = 0

@@ -1,24 +1,94 @@
-"""What reports and `status` read: all tables as of one manifest, merged, with names for hashes."""
+"""Find the readable segments of a batch; distinguish damage from absence and other failures."""
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from heliograph.pipeline import health, stats
-from heliograph.pipeline.runner import Pipeline
+import pyarrow as pa
+import pyarrow.parquet as pq
 
+from heliograph.journal.storage.arrow import SCHEMA
+from heliograph.pipeline.source import Segment
+from heliograph.pipeline.spark.columns import EVENTS
+from heliograph.pipeline.spark.failures import FAILURES, cause
 
-def names(pipeline: Pipeline) -> DataFrame:
-    """The texts of providers and own messaging routers, by the hashes that the ledger has."""
-    counts = pipeline.read("counts")
-    texts = counts.select(f.explode(f.array("provider", "smp_host")).alias("text")).distinct()
-    return texts.where(f.col("text").isNotNull()).select(f.xxhash64("text").alias("key"), "text")
-
-
-def counts(pipeline: Pipeline) -> DataFrame:
-    return stats.merge_counts(pipeline.read("counts"))
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
-def fates(pipeline: Pipeline) -> DataFrame:
-    """By hour: of the rows of the ledger, and of those that were archived."""
-    live = health.summarize_fates(pipeline.ledger(), names(pipeline))
-    return live.unionByName(pipeline.read("fates"))
+def sort_out(batch: Sequence[Segment]) -> tuple[list[Segment], dict[str, str]]:
+    """Return the readable segments, and the reason for each other by name; skip removed ones."""
+    readable, broken = [], {}
+    for item in batch:
+        if "://" in item.url:
+            readable.append(item)  # Spark finds out
+            continue
+        try:
+            found = pq.read_schema(item.url)
+        except FileNotFoundError:
+            continue  # its router has removed it
+        except (OSError, pa.ArrowException) as exc:
+            broken[item.name] = f"the segment is not Parquet: {type(exc).__name__}"
+            continue
+        wrong = [
+            f"{name}: {found.field(name).type} instead of {SCHEMA.field(name).type}"
+            for name in SCHEMA.names
+            if name in found.names and not _alike(found.field(name).type, SCHEMA.field(name).type)
+        ]
+        if wrong:
+            broken[item.name] = "the segment has another schema: " + "; ".join(wrong)
+        else:
+            readable.append(item)
+    return readable, broken
+
+
+def _alike(found: pa.DataType, expected: pa.DataType) -> bool:
+    """Compare types as Spark does: dictionaries by their values, lists by their items."""
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if pa.types.is_list(expected):
+        return bool(pa.types.is_list(found)) and _alike(found.value_type, expected.value_type)
+    if pa.types.is_string(expected):
+        return bool(pa.types.is_string(found) or pa.types.is_large_string(found))
+    return bool(found == expected)
+
+
+def find_damage(
+    spark: "SparkSession", segments: Sequence[Segment]
+) -> tuple[dict[str, str], set[str]]:
+    """Return the reason for each unreadable segment by name, and the names of removed ones."""
+    damaged: dict[str, str] = {}
+    absent: set[str] = set()
+    for item in segments:
+        if "://" in item.url:
+            continue
+        try:
+            pq.ParquetFile(item.url).read()
+        except FileNotFoundError:
+            absent.add(item.name)
+        except (OSError, pa.ArrowException) as exc:
+            damaged[item.name] = f"the segment cannot be read: {type(exc).__name__}"
+    remote = [item for item in segments if "://" in item.url]
+    _bisect(spark, remote if damaged or absent else segments, damaged, absent)
+    if len(damaged) == len(segments) > 1:
+        return {}, absent  # the segments are not the cause
+    return damaged, absent
+
+
+def _bisect(
+    spark: "SparkSession", segments: Sequence[Segment], damaged: dict[str, str], absent: set[str]
+) -> None:
+    """Read ever smaller parts: a few bad segments among many cost a few jobs."""
+    if not segments:
+        return
+    try:
+        frame = spark.read.schema(EVENTS).parquet(*(item.url for item in segments))
+        frame.write.format("noop").mode("overwrite").save()
+    except FAILURES as exc:
+        if len(segments) > 1:
+            middle = len(segments) // 2
+            _bisect(spark, segments[:middle], damaged, absent)
+            _bisect(spark, segments[middle:], damaged, absent)
+        elif "FileNotFound" in cause(exc) or "does not exist" in cause(exc):
+            absent.add(segments[0].name)
+        else:
+            damaged[segments[0].name] = f"the segment cannot be read: {cause(exc)}"

@@ -1,58 +1,59 @@
-"""Runs the jobs over the tables: a batch of segments at a time, each with one commit.
+"""Run the jobs over the tables: a batch of segments at a time, each with one commit.
 
-The same code streams and runs once: a stream is batches for as long as nobody stops it.
+The same code streams and runs once: a stream is batches until it is stopped.
 """
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame, functions as f
 
-from heliograph.journal.arrow import SCHEMA
-from heliograph.pipeline import ingest, ledger, source, stats, store
-from heliograph.pipeline.columns import EVENTS, QUARANTINE
-from heliograph.pipeline.fates import FateSettings, decide
-from heliograph.pipeline.local import local
-from heliograph.pipeline.routers import router_facts, with_summary
+from heliograph.pipeline import reading, source
+from heliograph.pipeline.account import Account, count_outcomes
+from heliograph.pipeline.jobs import coverage, ingest, ledger, stats
+from heliograph.pipeline.jobs.outcomes import OutcomeSettings, decide
+from heliograph.pipeline.jobs.routers import router_facts, with_summary
+from heliograph.pipeline.jobs.windows import Gap
 from heliograph.pipeline.source import Segment
-from heliograph.pipeline.tables import DataFile, Manifest, Tables
-from heliograph.pipeline.vocabulary import FATES, UNACCOUNTED
+from heliograph.pipeline.spark.columns import EVENTS, QUARANTINE
+from heliograph.pipeline.spark.failures import FAILURES, cause
+from heliograph.pipeline.spark.local import local
+from heliograph.pipeline.tables import store
+from heliograph.pipeline.tables.offsets import Offsets
+from heliograph.pipeline.tables.store import Write, Written
+from heliograph.pipeline.tables.tables import DataFile, Snapshot, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
 
-FAILURES = (PySparkException, Py4JJavaError)
-"""What a job raises; some of it is not translated."""
-SMALL = 4 << 20
-"""Bytes up to which a batch is one task: more would wait for each other longer than they work."""
+READ_ATTEMPTS = 3
+SINGLE_TASK_BYTES = 4 << 20
+"""Size up to which a batch is one task: more tasks would cost more than they save."""
 PER_PARTITION = 8 << 20
 BROADCAST = 64 << 20
-SHOWN_ROWS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """`journals` are directories, or URLs that Spark can read."""
+    """Settings of a run. `journals` are directories, or URLs that Spark can read."""
 
     journals: tuple[str, ...] = ()
     batch_bytes: int = 256 << 20
     batch_files: int = 2000
-    fates: FateSettings = field(default_factory=FateSettings)
+    read_retry_time: float = 5.0
+    """Seconds to retry an unreadable segment before it is quarantined."""
+    outcomes: OutcomeSettings = field(default_factory=OutcomeSettings)
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
-    """What a batch was."""
+class BatchResult:
+    """Counts and duration of one batch."""
 
     segments: int
     events: int
@@ -61,80 +62,91 @@ class Taken:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Hour:
-    """Notifications that began in an hour; microseconds until their pushes were accepted."""
-
-    at: int
-    fates: dict[str, int]
-    p50_us: int | None
-    p99_us: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """How many notifications had which fate; the first rows of those that nothing accounts for."""
-
-    fates: dict[str, int]
-    unaccounted: tuple[dict[str, Any], ...]
-    hours: tuple[Hour, ...] = ()
-
-    @property
-    def is_complete(self) -> bool:
-        return not self.fates.get(UNACCOUNTED)
-
-
 class Pipeline:
-    """All jobs, over tables that this process alone writes."""
+    """All jobs, over tables that only this process writes."""
 
     def __init__(self, spark: "SparkSession", tables: Tables, settings: RunSettings) -> None:
         self.spark = spark
         self.tables = tables
         self.settings = settings
+        self._finders = [source.SegmentFinder(place, spark) for place in settings.journals]
+        self._failures: dict[str, tuple[float, int]] = {}
 
     @property
-    def manifest(self) -> Manifest:
-        return self.tables.manifest
+    def is_retrying(self) -> bool:
+        """True if segments that could not be read will be retried."""
+        return bool(self._failures)
 
-    def frozen(self) -> "Pipeline":
-        """To read what is committed now, whatever is committed meanwhile."""
-        tables = Tables(self.tables.directory, self.manifest)
-        return Pipeline(self.spark.newSession(), tables, self.settings)
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.tables.snapshot
+
+    @property
+    def offsets(self) -> Offsets:
+        return self.tables.snapshot.offsets
+
+    def pinned(self) -> "Pipeline":
+        """Return a reader of the current snapshot, unaffected by later commits."""
+        return Pipeline(self.spark.newSession(), self.tables.pinned(), self.settings)
 
     # Ingest.
 
     def waiting(self) -> list[Segment]:
-        """Segments that were not taken yet, oldest first."""
-        return [
+        """Return the segments of all journals that were not ingested yet, oldest first."""
+        return self._oldest_first(
             item
             for journal in self.settings.journals
             for item in source.list_segments(journal, self.spark)
-            if not source.is_taken(item, self.manifest)
-        ]
+            if not source.is_ingested(item, self.offsets)
+        )
+
+    def poll(self) -> list[Segment]:
+        """Return the same as `waiting`, cheaper; a new run may be noticed some seconds later."""
+        now = time.monotonic()
+        return self._oldest_first(
+            item for finder in self._finders for item in finder.new(self.offsets, now)
+        )
+
+    def _oldest_first(self, found: Iterable[Segment]) -> list[Segment]:
+        """Sort segments of all journals by age, so that no journal waits for another."""
+        return sorted(found, key=lambda item: (item.modified, item.name))
 
     def still_waiting(self, waiting: Sequence[Segment]) -> list[Segment]:
-        """Without those that were taken since."""
-        return [item for item in waiting if not source.is_taken(item, self.manifest)]
+        """Return the segments that were not ingested meanwhile."""
+        return [item for item in waiting if not source.is_ingested(item, self.offsets)]
 
-    def take(self, waiting: Sequence[Segment] | None = None) -> Taken | None:
-        """One batch, from reading to commit. None if nothing waits."""
+    def ingest_batch(self, waiting: Sequence[Segment] | None = None) -> BatchResult | None:
+        """Read, check and commit one batch. Return None if no segment is waiting."""
         started = time.monotonic()
         batch = self._batch(self.waiting() if waiting is None else waiting)
-        readable, broken = _sorted_out(batch)
+        readable, failed = reading.sort_out(batch)
+        broken = self._given_up(failed)
         if not readable and not broken:
             return None
         try:
-            taken = self._take(readable, broken, started)
+            return self._commit_batch(readable, broken, started)
         except FAILURES as exc:
-            # A page somewhere cannot be read: find the segment, and take the others.
-            damaged = {item.name: reason for item in readable if (reason := self._try(item))}
-            if not damaged:
+            # A page cannot be read, or a file was removed: ingest the others.
+            damaged, absent = reading.find_damage(self.spark, readable)
+            if not damaged and not absent:
                 raise
-            logger.error("%d segments cannot be read and are quarantined: %s", len(damaged), exc)
-            broken = {**broken, **damaged}
-            readable = [item for item in readable if item.name not in damaged]
-            taken = self._take(readable, broken, started)
-        return taken
+            logger.warning("%d segments cannot be read: %s", len(damaged) + len(absent), cause(exc))
+            bad = {*damaged, *absent}
+            readable = [item for item in readable if item.name not in bad]
+            broken |= self._given_up(damaged)
+        return self._commit_batch(readable, broken, started) if readable or broken else None
+
+    def _given_up(self, failed: Mapping[str, str]) -> dict[str, str]:
+        """Return the segments whose retries are exhausted, with the reason."""
+        now = time.monotonic()
+        given_up = {}
+        for name, reason in failed.items():
+            since, count = self._failures.get(name, (now, 0))
+            self._failures[name] = since, count + 1
+            if count + 1 >= READ_ATTEMPTS and now - since >= self.settings.read_retry_time:
+                logger.error("%s is quarantined: %s", name, reason)
+                given_up[name] = reason
+        return given_up
 
     def _batch(self, waiting: Sequence[Segment]) -> list[Segment]:
         chosen: list[Segment] = []
@@ -146,17 +158,19 @@ class Pipeline:
             size += item.size
         return chosen
 
-    def _take(self, readable: Sequence[Segment], broken: dict[str, str], started: float) -> Taken:
-        manifest = self.manifest
-        summary, added = ingest.Summary(0, 0, {}, {}, {}, {}), store.Written()
+    def _commit_batch(
+        self, readable: Sequence[Segment], broken: dict[str, str], started: float
+    ) -> BatchResult:
+        offsets = self.offsets
+        summary, added = ingest.Summary(0, 0, {}, {}, {}, {}, {}), Written()
         if readable:
             summary, added = self._ingest(self._read(readable))
         if broken:
             rows = [(name, reason, None) for name, reason in sorted(broken.items())]
             frame = local(self.spark, rows, QUARANTINE).coalesce(1)
-            files = store.write(self.tables, [("quarantine", frame, False)])["quarantine"]
+            files = store.write(self.tables, [Write("quarantine", frame)])["quarantine"]
             added["quarantine"] = (*added.get("quarantine", ()), *files)
-        taken = Taken(
+        result = BatchResult(
             len(readable) + len(broken),
             summary.new,
             summary.rows - summary.wrong - summary.new,
@@ -165,231 +179,147 @@ class Pipeline:
         )
         names = {item.name for item in readable} | set(broken)
         regular = [source.segment(name, "", 0, 0.0) for name in sorted(names)]
+        if added.get("quarantine"):
+            # First: if the next commit fails, the rows are written again, but count once.
+            self.tables.commit("quarantine", added["quarantine"])
+        seen = source.merged(offsets.seen, summary.numbers)
         self.tables.commit(
-            added,
-            seen=source.merged(manifest.seen, summary.numbers),
-            counts=_counted(manifest.counts, taken),
-            notes={
-                **manifest.notes,
-                "routers": with_summary(manifest.notes.get("routers", {}), summary),
-            },
-            **source.with_taken(manifest, regular),
+            "events",
+            added.get("events", ()),
+            offsets=replace(
+                offsets,
+                seen=seen,
+                edges=coverage.with_times(offsets.edges, seen, summary.times),
+                counts=_counted(offsets.counts, result),
+                routers=with_summary(offsets.routers, summary),
+                **source.with_ingested(offsets, regular),
+            ),
         )
-        return taken
+        for name in names:
+            self._failures.pop(name, None)
+        return result
 
-    def _ingest(self, read: DataFrame) -> tuple[ingest.Summary, store.Written]:
-        """A batch is written as it is while it is looked at: most have nothing wrong or twice."""
+    def _ingest(self, read: DataFrame) -> tuple[ingest.Summary, Written]:
+        """Write a batch while checking it, since most have no wrong or repeated events."""
 
-        def write(*writes: store.Write) -> store.Written:
-            return store.write(self.tables, writes)
+        def by_day(events: DataFrame, rows: Callable[[], int]) -> Write:
+            return Write("events", events.withColumn("day", f.to_date("at")), True, rows)
 
-        def by_day(events: DataFrame) -> store.Write:
-            return "events", events.withColumn("day", f.to_date("at")), True
-
-        rows, added = store.both(
-            lambda: ingest.runs(ingest.checked(read)).collect(), lambda: write(by_day(read))
-        )
-        summary = ingest.summarize(rows, self.manifest.seen)
+        with ThreadPoolExecutor(1) as pool:
+            checking = pool.submit(lambda: ingest.runs(ingest.checked(read)).collect())
+            whole = by_day(read, lambda: sum(row["rows"] for row in checking.result()))
+            added = store.write(self.tables, [whole])
+            summary = ingest.summarize(checking.result(), self.offsets.seen)
         if not summary.wrong and not summary.has_duplicates:
             return summary, added
-        self.tables.discard(added["events"])
-        writes = [by_day(ingest.clean(read, summary))] if summary.new else []
+        self.tables.discard("events", added["events"])
+        writes = [by_day(ingest.clean(read, summary), lambda: summary.new)] if summary.new else []
         if summary.wrong:
-            writes.append(("quarantine", ingest.quarantined(ingest.checked(read)), False))
-        return summary, write(*writes)
+            wrong = ingest.quarantined(ingest.checked(read))
+            writes.append(Write("quarantine", wrong, rows=lambda: summary.wrong))
+        return summary, store.write(self.tables, writes)
 
     def _read(self, segments: Sequence[Segment]) -> DataFrame:
         size = sum(item.size for item in segments)
         self.partition(size)
         frame = self.spark.read.schema(EVENTS).parquet(*(item.url for item in segments))
-        return frame.coalesce(1) if size < SMALL else frame
+        return frame.coalesce(1) if size < SINGLE_TASK_BYTES else frame
 
     def partition(self, size: int) -> None:
-        """So many parts that one fits into memory."""
+        """Set the number of partitions so that each fits into memory."""
         cores = self.spark.sparkContext.defaultParallelism
-        number = 1 if size < SMALL else max(cores, min(size // PER_PARTITION, 2000))
+        number = 1 if size < SINGLE_TASK_BYTES else max(cores, min(size // PER_PARTITION, 2000))
         self.spark.conf.set("spark.sql.shuffle.partitions", str(number))
-
-    def _try(self, item: Segment) -> str | None:
-        """Why a segment cannot be read; None if it can."""
-        frame = self.spark.read.schema(EVENTS).parquet(item.url)
-        try:
-            frame.write.format("noop").mode("overwrite").save()
-        except FAILURES as exc:
-            return f"the segment cannot be read: {type(exc).__name__}"
-        return None
 
     # The ledger.
 
     def marks(self) -> DataFrame:
-        """One row per notification: what was folded, and what came since."""
-        folded, tail = self.read("marks"), self._since("ledger")
+        """Return one row per notification, from the stored marks and from newer events."""
+        folded, tail = self.read("marks"), self._since("marks")
         if not tail:
             return ledger.merge_marks(folded)
         return ledger.merge_marks(folded.unionByName(ledger.slim(self._events(tail))))
 
     def settlements(self) -> DataFrame:
-        folded, tail = self.read("settlements"), self._since("ledger")
+        folded, tail = self.read("settlements"), self._since("settlements")
         if not tail:
             return ledger.merge_settlements(folded)
         return ledger.merge_settlements(folded.unionByName(ledger.settling(self._events(tail))))
 
     def update_ledger(self) -> int:
-        """Fold what was added since the last time; how many files that were.
+        """Merge new events into the ledger's tables; return the number of files.
 
-        The ledger says the same before and after: only then it takes less to read.
+        The ledger has the same content before and after, but is cheaper to read.
         """
-
-        def writes(events: DataFrame) -> list[store.Write]:
-            return [
-                ("marks", ledger.marks(events), False),
-                ("settlements", ledger.settlements(events), False),
-            ]
-
-        return self._update("ledger", writes)
+        return self._update({"marks": ledger.marks, "settlements": ledger.settlements})
 
     def ledger(self) -> DataFrame:
-        """One row per notification, as of the last commit."""
+        """Return one row per notification, as of the last commit."""
         return self.decided(self.marks())
 
     def decided(self, marks: DataFrame) -> DataFrame:
-        """Rows for some of the marks."""
-        files = (*self.manifest.of("marks"), *self._since("ledger"))
+        """Return the ledger's rows for some of the marks."""
+        files = (*self.snapshot.of("marks"), *self._since("marks"))
         self.partition(sum(file.size for file in files))
-        tokens = sum(file.size for file in self.manifest.of("settlements"))
-        routers = router_facts(self.manifest.notes.get("routers", {}))
-        return decide(marks, self.settlements(), routers, self.settings.fates, tokens < BROADCAST)
+        tokens = sum(file.size for file in self.snapshot.of("settlements"))
+        settings = self.settings.outcomes
+        routers = router_facts(self.offsets.routers, settings.retire_after)
+        return decide(marks, self.settlements(), routers, settings, tokens < BROADCAST, self.gaps())
+
+    def gaps(self) -> list[Gap]:
+        """Return the sequence numbers known to be missing."""
+        return coverage.gaps(self.offsets.seen, self.offsets.edges, self.offsets.routers)
 
     def account(self) -> Account:
-        """Count fates. What nothing accounts for is said loudly, row by row."""
-        rows = self.ledger()
-        hours = [_hour(row) for row in _by_hour(rows).collect()]
-        found = {fate: sum(item.fates.get(fate, 0) for item in hours) for fate in FATES}
-        fates = {fate: count for fate, count in found.items() if count}
-        missing: tuple[dict[str, Any], ...] = ()
-        if UNACCOUNTED in fates:
-            chosen = rows.where(f.col("fate") == UNACCOUNTED).orderBy("first_at", "notification")
-            missing = tuple(row.asDict() for row in chosen.limit(SHOWN_ROWS).collect())
-            logger.error("%d notifications are unaccounted for", fates[UNACCOUNTED])
-            for row in missing:
-                logger.error("unaccounted: %s", _described(row))
-        return Account(fates, missing, tuple(hours))
+        """Count outcomes. Log the first unaccounted rows as errors."""
+        return count_outcomes(self.ledger(), self.gaps())
 
     # Statistics.
 
     def update_stats(self) -> int:
-        """Count what was added since the last time; how many files that were."""
+        """Count the events added since the last time; return the number of files."""
+        return self._update(
+            {
+                "counts": lambda events: stats.counts(events).coalesce(1),
+                "actives": lambda events: stats.actives(events).coalesce(1),
+            }
+        )
 
-        def writes(events: DataFrame) -> list[store.Write]:
-            return [
-                ("counts", stats.counts(events).coalesce(1), False),
-                ("actives", stats.actives(events).coalesce(1), False),
-            ]
-
-        return self._update("stats", writes)
-
-    def _update(self, job: str, writes: Callable[[DataFrame], list[store.Write]]) -> int:
-        """What a job makes of new events is committed with how far it is."""
-        new = self._since(job)
+    def _update(self, jobs: Mapping[str, Callable[[DataFrame], DataFrame]]) -> int:
+        """Run jobs over new events; commit each result with the last batch that it covers."""
+        new = {table: files for table in jobs if (files := self._since(table))}
         if not new:
             return 0
-        self.partition(sum(file.size for file in new))
-        added = store.write(self.tables, writes(self._events(new)))
-        newest = max(file.batch for file in new)
-        self.tables.commit(added, notes={**self.manifest.notes, job: newest})
-        return len(new)
+        self.partition(max(sum(file.size for file in files) for files in new.values()))
+        added = store.write(
+            self.tables,
+            [Write(table, jobs[table](self._events(files))) for table, files in new.items()],
+        )
+        for table, files in new.items():
+            newest = max(file.batch for file in files)
+            self.tables.commit(table, added[table], progress=newest)
+        return max(map(len, new.values()))
 
-    def _since(self, job: str) -> list[DataFile]:
-        """Files of events that a job has not seen."""
-        upto = self.manifest.notes.get(job, 0)
-        return [file for file in self.manifest.of("events") if file.batch > upto]
+    def _since(self, table: str) -> list[DataFile]:
+        """Return the files of events that a derived table does not have yet."""
+        upto = self.snapshot.progress.get(table, 0)
+        return [file for file in self.snapshot.of("events") if file.batch > upto]
 
     def _events(self, files: Sequence[DataFile]) -> DataFrame:
         events = self.read("events", files)
-        small = sum(file.size for file in files) < SMALL
+        small = sum(file.size for file in files) < SINGLE_TASK_BYTES
         return events.coalesce(1) if small else events
 
-    def read(self, table: str, files: Iterable[Any] | None = None) -> DataFrame:
-        return store.read(self.spark, self.tables.directory, self.manifest, table, files)
+    def read(self, table: str, files: Iterable[DataFile] | None = None) -> DataFrame:
+        return store.read(self.spark, self.tables, table, files)
 
 
-def _by_hour(rows: DataFrame) -> DataFrame:
-    hour = f.floor(f.col("first_at") / 3_600_000_000) * 3600
-    return (
-        rows.groupBy(hour.alias("hour"))
-        .agg(
-            *(f.count_if(f.col("fate") == fate).alias(fate) for fate in FATES),
-            f.percentile_approx("total_us", [0.5, 0.99], 1000).alias("quantiles"),
-        )
-        .orderBy("hour")
-    )
-
-
-def _hour(row: Row) -> Hour:
-    fates = {fate: row[fate] for fate in FATES if row[fate]}
-    p50, p99 = row["quantiles"] or (None, None)
-    return Hour(row["hour"], fates, p50, p99)
-
-
-def _sorted_out(batch: Sequence[Segment]) -> tuple[list[Segment], dict[str, str]]:
-    """Segments to read, and those whose schema is not ours with the reason."""
-    readable, broken = [], {}
-    for item in batch:
-        if "://" in item.url:
-            readable.append(item)  # Spark will tell
-            continue
-        try:
-            found = pq.read_schema(item.url)
-        except FileNotFoundError:
-            continue  # its router has removed it
-        except (OSError, pa.ArrowException) as exc:
-            broken[item.name] = f"the segment is not Parquet: {type(exc).__name__}"
-            continue
-        wrong = [
-            f"{name}: {found.field(name).type} instead of {SCHEMA.field(name).type}"
-            for name in SCHEMA.names
-            if name in found.names and not _alike(found.field(name).type, SCHEMA.field(name).type)
-        ]
-        if wrong:
-            broken[item.name] = "the segment has another schema: " + "; ".join(wrong)
-        else:
-            readable.append(item)
-    return readable, broken
-
-
-def _alike(found: pa.DataType, expected: pa.DataType) -> bool:
-    """As Spark sees it: a dictionary is its values, the name of a list's item says nothing."""
-    if pa.types.is_dictionary(found):
-        found = found.value_type
-    if pa.types.is_list(expected):
-        return bool(pa.types.is_list(found)) and _alike(found.value_type, expected.value_type)
-    if pa.types.is_string(expected):
-        return bool(pa.types.is_string(found) or pa.types.is_large_string(found))
-    return bool(found == expected)
-
-
-def _counted(known: Any, taken: Taken) -> dict[str, int]:
+def _counted(known: Mapping[str, int], result: BatchResult) -> dict[str, int]:
     new = {
         "batches": 1,
-        "segments": taken.segments,
-        "events": taken.events,
-        "duplicates": taken.duplicates,
-        "quarantined": taken.quarantined,
+        "segments": result.segments,
+        "events": result.events,
+        "duplicates": result.duplicates,
+        "quarantined": result.quarantined,
     }
     return {name: known.get(name, 0) + value for name, value in new.items()}
-
-
-def _described(row: dict[str, Any]) -> str:
-    times = ((name, value) for name, value in row.items() if name.endswith("_at") and value)
-    told = ", ".join(f"{name} {_utc(value)}" for name, value in times if name != "first_at")
-    return f"{row['notification']}: {told}"
-
-
-def _utc(microseconds: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(microseconds / 1e6)) + " UTC"
-
-
-Progress = Callable[[str, int, int], None]
-"""Of what, how much is done, of how much."""
-
-__all__ = ["Account", "Pipeline", "Progress", "RunSettings", "Taken"]

@@ -1,8 +1,8 @@
-"""Streams: batch after batch, and every job when it is due, until told to stop.
+"""The stream: ingests batch after batch, and runs every job when it is due, until stopped.
 
 The ledger's account reads everything, so it runs beside the batches, over what was committed when
-it began, and, once it takes long, for at most a tenth of the time. Of the other jobs one runs
-between two batches, so that a batch waits for one of them at most.
+it began, and, once it takes long, for at most a tenth of the time. At most one of the other jobs
+runs between two batches, so that a batch waits for only one.
 """
 
 import logging
@@ -13,19 +13,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
 from heliograph.pipeline import upkeep
-from heliograph.pipeline.runner import Account, Pipeline, Taken
+from heliograph.pipeline.account import Account
+from heliograph.pipeline.runner import BatchResult, Pipeline
+from heliograph.pipeline.tables.offsets import write_account
 
 logger = logging.getLogger(__name__)
 
 LONG_ACCOUNT = 20.0
-"""Seconds from which an account takes at most a tenth of the time."""
+"""Duration in seconds from which accounts are limited to a tenth of the time."""
+RETRY_INTERVAL = 0.5
 KEPT_HOURS = 24 * 31
-"""How far back `notes` tells of hours; the tables have them all."""
+"""Hours in the stored account; the tables have them all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Seconds, and days of what is kept."""
+    """Intervals in seconds, and retention in days."""
 
     poll: float = 0.1
     stats: float = 60.0
@@ -37,33 +40,35 @@ class Schedule:
 
 
 @dataclass(slots=True)
-class _Job:
+class _PeriodicJob:
     run: Callable[[], None]
     interval: float
     due_at: float = 0.0
 
 
 class Stream:
-    """`run` returns when `stop` is set. A failed batch is tried again: nothing of it counts."""
+    """Ingests until `stop` is set. A failed batch commits nothing and is retried."""
 
     def __init__(
         self,
         pipeline: Pipeline,
         schedule: Schedule,
         stop: threading.Event,
-        took: Callable[[Taken], None] | None = None,
+        on_batch: Callable[[BatchResult], None] | None = None,
     ) -> None:
         self.last_account: Account | None = None
         self._pipeline = pipeline
         self._schedule = schedule
         self._stop = stop
-        self._took = took or _ignore
+        self._on_batch = on_batch or _ignore
         self._account_at = 0.0
+        self._accounted: int | None = None
+        """The last batch that the last account covers."""
         self._jobs = (
-            _Job(self._fold, schedule.stats),
-            _Job(self._count, schedule.stats),
-            _Job(self._expire, schedule.upkeep),
-            _Job(self._compact, schedule.compact),
+            _PeriodicJob(self._fold, schedule.stats),
+            _PeriodicJob(self._count, schedule.stats),
+            _PeriodicJob(self._expire, schedule.upkeep),
+            _PeriodicJob(self._compact, schedule.compact),
         )
         self._account: Future[tuple[Account, float, float]] | None = None
 
@@ -75,23 +80,23 @@ class Stream:
                     self._step(beside)
                     delay = 1.0
                 except Exception:
-                    # Whatever it was, the journal is still there: say it, and try again.
-                    logger.exception("a batch failed, trying again in %.0f s", delay)
+                    # Whatever the cause, the journal still has the events: log it and retry.
+                    logger.exception("a batch failed, retrying in %.0f s", delay)
                     self._stop.wait(delay)
                     delay = min(delay * 2, 60.0)
 
     def _step(self, beside: ThreadPoolExecutor) -> None:
         pipeline, schedule = self._pipeline, self._schedule
-        taken = pipeline.take()
-        if taken is not None:
-            self._took(taken)
+        batch = pipeline.ingest_batch(pipeline.poll())
+        if batch is not None:
+            self._on_batch(batch)
         now = time.monotonic()
         longest = min(self._jobs, key=lambda job: job.due_at)
         if now >= longest.due_at:
-            longest.due_at = now + longest.interval  # also if it fails: then others have their turn
+            longest.due_at = now + longest.interval  # also if it fails: others run first
             longest.run()
         self._watch_account(beside, now)
-        if taken is None:
+        if batch is None:
             self._stop.wait(schedule.poll)
 
     def _fold(self) -> None:
@@ -99,62 +104,79 @@ class Stream:
 
     def _count(self) -> None:
         self._pipeline.update_stats()
-        self._pipeline.tables.vacuum(time.time())
 
     def _expire(self) -> None:
         kept = self._schedule.keep_events_days, self._schedule.keep_ledger_days
         upkeep.expire(self._pipeline, time.time(), *kept)
+        self._pipeline.tables.vacuum()
 
     def _compact(self) -> None:
         upkeep.compact(self._pipeline)
 
     def _watch_account(self, beside: ThreadPoolExecutor, now: float) -> None:
         if self._account is None:
-            if now >= self._account_at:
+            # Without new events the account is the same: the time is that of the newest event.
+            batch = self._pipeline.offsets.batch
+            if now >= self._account_at and batch != self._accounted:
+                self._accounted = batch
                 self._account = beside.submit(self._timed)
         elif self._account.done():
             ended, self._account = self._account, None
+            if ended.exception() is not None:
+                self._accounted = None
             self._account_at = now + self._schedule.account
             account, seconds, began = ended.result()
             rest = rest_after(seconds, is_first=self.last_account is None)
             self._account_at = now + max(self._schedule.account, rest)
             self.last_account = account
-            note_account(self._pipeline, account, began)
+            store_account(self._pipeline, account, began)
 
     def _timed(self) -> tuple[Account, float, float]:
         began, started = time.time(), time.monotonic()
-        return self._pipeline.frozen().account(), time.monotonic() - started, began
+        return self._pipeline.pinned().account(), time.monotonic() - started, began
 
 
 def rest_after(seconds: float, *, is_first: bool) -> float:
-    """How long no account begins after one that took so long. The first waits for Java to start,
-    and says nothing of the next."""
+    """Return the seconds without an account after one that took `seconds`.
+
+    The first is slow because Java starts, and does not count.
+    """
     return 9 * seconds if seconds > LONG_ACCOUNT and not is_first else 0.0
 
 
-def note_account(pipeline: Pipeline, account: Account, at: float | None = None) -> None:
-    """Keep it, for `status`. `at` is when it began: it knows nothing that was taken later."""
-    told = {
+def store_account(pipeline: Pipeline, account: Account, at: float | None = None) -> None:
+    """Store an account for `status`. `at` is when it began: it covers nothing ingested later."""
+    settings = asdict(pipeline.settings.outcomes)
+    stored = {
         "at": time.time() if at is None else at,
-        "fates": account.fates,
+        "verdict": account.verdict.value,
+        "missing_events": account.missing_events,
+        "explained": account.explained,
+        "settings": settings,
+        "outcomes": account.outcomes,
         "hours": [asdict(hour) for hour in account.hours[-KEPT_HOURS:]],
     }
-    pipeline.tables.commit(notes={**pipeline.manifest.notes, "account": told})
+    write_account(pipeline.tables.storage.url, stored)
+    upkeep.store_coverage(pipeline, account.gaps)
 
 
-def once(pipeline: Pipeline, progress: Callable[[int, int], None] | None = None) -> list[Taken]:
-    """Everything that waits now, then statistics. Tells the bytes done and of how many."""
+def once(
+    pipeline: Pipeline, progress: Callable[[int, int], None] | None = None
+) -> list[BatchResult]:
+    """Ingest all waiting segments, then update the tables. `progress` gets bytes done and total."""
     waiting = pipeline.waiting()
     total = sum(item.size for item in waiting)
-    taken: list[Taken] = []
+    ingested: list[BatchResult] = []
     done = 0
     while waiting:
-        batch = pipeline.take(waiting)
+        batch = pipeline.ingest_batch(waiting)
         if batch is not None:
-            taken.append(batch)
+            ingested.append(batch)
         left = pipeline.still_waiting(waiting)
         if len(left) == len(waiting):
-            break  # what is left has gone from the journal
+            if not pipeline.is_retrying:
+                break  # the remaining segments were removed from the journal
+            time.sleep(RETRY_INTERVAL)
         waiting = left
         done = total - sum(item.size for item in waiting)
         if progress is not None:
@@ -162,8 +184,8 @@ def once(pipeline: Pipeline, progress: Callable[[int, int], None] | None = None)
     pipeline.update_ledger()
     pipeline.update_stats()
     upkeep.compact(pipeline)
-    return taken
+    return ingested
 
 
-def _ignore(_: Taken) -> None:
+def _ignore(_: BatchResult) -> None:
     return None

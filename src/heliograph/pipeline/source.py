@@ -1,23 +1,30 @@
-"""Finds the sealed segments of journals: in a directory, or at any URL that Spark can read."""
+"""Find the sealed segments of journals, in a directory or at any URL that Spark can read."""
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from heliograph.documents import JsonObject
 from heliograph.pipeline import intervals
-from heliograph.pipeline.intervals import Pair
-from heliograph.pipeline.tables import Manifest, Taken
+from heliograph.pipeline.intervals import IntervalsByRun, Pair
+from heliograph.pipeline.spark.java import JavaObject
+from heliograph.pipeline.tables.offsets import Offsets
 from heliograph.runtime.errors import StartError
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LIST_INTERVAL = 10.0
+"""Seconds between listings of a whole journal."""
 _NAME = re.compile(r"(\d+)-(\d+)\.parquet")
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """`name` is its path below the journal; `run` and `number` are of a regular one."""
+    """A sealed segment. `name` is its path below the journal, and has `run` and `number`."""
 
     name: str
     url: str
@@ -35,38 +42,96 @@ def segment(name: str, url: str, size: int, modified: float) -> Segment:
     return Segment(name, url, size, modified, f"{folder}/{match[1]}", int(match[2]))
 
 
-def list_segments(journal: str, spark: Any) -> list[Segment]:
-    """All of a journal, oldest first. Raises `StartError`."""
+def list_segments(journal: str, spark: "SparkSession | None") -> list[Segment]:
+    """Return all segments of a journal, oldest first; those at a URL need Spark.
+
+    Raises `StartError`.
+    """
     found = _remote(journal, spark) if "://" in journal else _local(Path(journal))
-    return sorted(found, key=lambda item: (item.modified, item.name))
+    return sorted(found, key=_by_age)
 
 
-def is_taken(item: Segment, manifest: Manifest) -> bool:
+def is_ingested(item: Segment, offsets: Offsets) -> bool:
     if item.run is None:
-        return item.name in manifest.other_segments
-    return intervals.contains(manifest.segments.get(item.run, ()), item.number)
+        return item.name in offsets.other_segments
+    return intervals.contains(offsets.segments.get(item.run, ()), item.number)
 
 
-def with_taken(manifest: Manifest, taken: Iterable[Segment]) -> dict[str, Any]:
-    """The fields of the manifest that say what was taken."""
+def with_ingested(offsets: Offsets, segments: Iterable[Segment]) -> JsonObject:
+    """Return the fields of the offsets that record which segments were ingested."""
     numbers: dict[str, list[Pair]] = {}
-    others = set(manifest.other_segments)
-    for item in taken:
+    others = set(offsets.other_segments)
+    for item in segments:
         if item.run is None:
             others.add(item.name)
         else:
             numbers.setdefault(item.run, []).append((item.number, item.number))
     return {
-        "segments": merged(manifest.segments, numbers),
+        "segments": merged(offsets.segments, numbers),
         "other_segments": tuple(sorted(others)),
     }
 
 
-def merged(known: Taken, new: Mapping[str, Sequence[Pair]]) -> dict[str, list[Pair]]:
+def merged(known: IntervalsByRun, new: IntervalsByRun) -> dict[str, list[Pair]]:
     result = {key: list(pairs) for key, pairs in known.items()}
     for key, pairs in new.items():
         result[key] = intervals.merge([*result.get(key, ()), *pairs])
     return result
+
+
+class SegmentFinder:
+    """Finds new segments by looking for the next number of each run.
+
+    A whole journal is listed only every `LIST_INTERVAL`, which finds new runs and segments that
+    came out of order; polling a journal with a million ingested segments costs a few system calls.
+    """
+
+    def __init__(self, journal: str, spark: "SparkSession | None") -> None:
+        self._journal = journal
+        self._spark = spark
+        self._list_at = float("-inf")
+
+    def new(self, offsets: Offsets, now: float) -> list[Segment]:
+        """Return segments that were not ingested, oldest first. Raises `StartError`."""
+        if now < self._list_at:
+            found = [item for run in _newest_runs(offsets) for item in self._next(run, offsets)]
+            return sorted(found, key=_by_age)
+        listed = list_segments(self._journal, self._spark)
+        self._list_at = now + LIST_INTERVAL
+        return [item for item in listed if not is_ingested(item, offsets)]
+
+    def _next(self, run: str, offsets: Offsets) -> Iterator[Segment]:
+        number = offsets.segments[run][-1][1]
+        while True:
+            number += 1
+            item = self._probe(f"{run}-{number:08}.parquet")
+            if item is None:
+                return
+            yield item
+
+    def _probe(self, name: str) -> Segment | None:
+        if "://" in self._journal:
+            return _probe_remote(self._journal, name, self._spark)
+        path = os.path.join(os.path.abspath(self._journal), name)
+        try:
+            facts = os.stat(path)
+        except OSError:
+            return None
+        return segment(name, path, facts.st_size, facts.st_mtime)
+
+
+def _by_age(item: Segment) -> tuple[float, str]:
+    return item.modified, item.name
+
+
+def _newest_runs(offsets: Offsets) -> list[str]:
+    """Return the newest run of each router."""
+    newest: dict[str, int] = {}
+    for run, pairs in offsets.segments.items():
+        router, _, boot = run.rpartition("/")
+        if pairs:
+            newest[router] = max(newest.get(router, 0), int(boot))
+    return [f"{router}/{boot}" for router, boot in newest.items()]
 
 
 def _local(directory: Path) -> Iterator[Segment]:
@@ -93,10 +158,27 @@ def _entry(file: "os.DirEntry[str]", name: str) -> Iterator[Segment]:
         yield segment(name, os.path.abspath(file.path), facts.st_size, facts.st_mtime)
 
 
-def _remote(url: str, spark: Any) -> Iterator[Segment]:
-    """By Hadoop's file systems, which executors read through as well."""
-    root = spark._jvm.org.apache.hadoop.fs.Path(url)
-    system = root.getFileSystem(spark._jsc.hadoopConfiguration())
+def _hadoop(url: str, spark: "SparkSession | None") -> tuple[JavaObject, JavaObject]:
+    """Return Hadoop's path of a URL, and the file system that it is in."""
+    if spark is None:
+        raise StartError(f"{url} cannot be read without Spark")
+    java: JavaObject = spark
+    path = java._jvm.org.apache.hadoop.fs.Path(url)
+    return path, path.getFileSystem(java._jsc.hadoopConfiguration())
+
+
+def _probe_remote(url: str, name: str, spark: "SparkSession | None") -> Segment | None:
+    path, system = _hadoop(f"{url.rstrip('/')}/{name}", spark)
+    if not system.exists(path):
+        return None
+    status = system.getFileStatus(path)
+    qualified = status.getPath().toString()
+    return segment(name, qualified, status.getLen(), status.getModificationTime() / 1000)
+
+
+def _remote(url: str, spark: "SparkSession | None") -> Iterator[Segment]:
+    """Yield segments at a URL, through Hadoop's file systems, which executors use as well."""
+    root, system = _hadoop(url, spark)
     if not system.exists(root):
         raise StartError(f"there is no journal at {url}")
     prefix = system.makeQualified(root).toString().rstrip("/") + "/"

@@ -1,63 +1,70 @@
-"""How far the pipeline is: from the manifest and the journals alone, without Spark."""
+"""The progress of the pipeline, from the offsets and the journals alone, without Spark or Delta."""
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from heliograph.documents import JsonObject
 from heliograph.pipeline import source
-from heliograph.pipeline.routers import router_facts
-from heliograph.pipeline.tables import Manifest, read_manifest
+from heliograph.pipeline.jobs import coverage
+from heliograph.pipeline.jobs.routers import router_facts
+from heliograph.pipeline.tables.offsets import Offsets, read_account, read_offsets
 from heliograph.pipeline.vocabulary import UNACCOUNTED
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Of a journal at a URL the segments that wait are not known without Spark: None."""
+    """Progress of the pipeline. `waiting` is None if a journal is at a URL: only Spark lists it."""
 
-    manifest: Manifest
+    offsets: Offsets
+    account: JsonObject
     waiting: int | None
     waiting_bytes: int
     lag: float | None
-    """Seconds since the oldest segment that waits was sealed."""
+    """Seconds since the oldest waiting segment was sealed."""
 
 
-def status(directory: Path, journals: Sequence[str], now: float) -> Status:
-    manifest = read_manifest(directory)
+def status(directory: Path | str, journals: Sequence[str], now: float) -> Status:
+    offsets, account = read_offsets(directory), read_account(directory)
     if any("://" in journal for journal in journals):
-        return Status(manifest, None, 0, None)
+        return Status(offsets, account, None, 0, None)
     waiting = [
         item
         for journal in journals
         for item in source.list_segments(journal, None)
-        if not source.is_taken(item, manifest)
+        if not source.is_ingested(item, offsets)
     ]
     oldest = min((item.modified for item in waiting), default=None)
     size = sum(item.size for item in waiting)
-    return Status(manifest, len(waiting), size, None if oldest is None else now - oldest)
+    lag = None if oldest is None else now - oldest
+    return Status(offsets, account, len(waiting), size, lag)
 
 
 def describe(found: Status, now: float) -> Iterator[str]:
-    """Lines for people."""
-    manifest = found.manifest
-    if not manifest.version:
-        yield "nothing was taken yet"
+    """Yield lines of text."""
+    offsets, account = found.offsets, found.account
+    if not offsets.batch:
+        yield "nothing was ingested yet"
     else:
-        yield f"last commit     {now - manifest.committed_at:.0f} s ago, number {manifest.version}"
+        yield f"last commit     {now - offsets.committed_at:.0f} s ago, batch {offsets.batch}"
     if found.waiting is not None:
         size = f"{found.waiting_bytes / 1e6:.1f} MB"
         yield f"waiting         {found.waiting} segments, {size}"
         yield f"lag             {'none' if found.lag is None else f'{found.lag:.1f} s'}"
     for name in ("batches", "segments", "events", "duplicates", "quarantined"):
-        yield f"{name:<15} {manifest.counts.get(name, 0)}"
-    for table, files in manifest.files.items():
-        total = sum(file.size for file in files)
-        yield f"{'table ' + table:<15} {len(files)} files, {total / 1e6:.1f} MB"
-    for item in router_facts(manifest.notes.get("routers", {})):
-        yield f"router          {item.router} ({item.part}), {now - item.last_at / 1e6:.0f} s ago"
-    account = manifest.notes.get("account")
+        yield f"{name:<15} {offsets.counts.get(name, 0)}"
+    for item in router_facts(offsets.routers):
+        state = ", retired" if item.retired else ""
+        ago = now - item.last_at / 1e6
+        yield f"router          {item.router} ({item.part}{state}), {ago:.0f} s ago"
     if account:
         yield f"ledger          {now - account['at']:.0f} s ago"
-        for fate, count in account["fates"].items():
-            yield f"                {fate} {count}"
-        if UNACCOUNTED not in account["fates"]:
+        for outcome, count in account["outcomes"].items():
+            yield f"                {outcome} {count}"
+        if UNACCOUNTED not in account["outcomes"]:
             yield "                nothing is unaccounted for"
+        yield f"verdict         {account.get('verdict', 'none yet')}"
+    for gap in coverage.gaps(offsets.seen, offsets.edges, offsets.routers):
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(gap.from_at / 1e6))
+        yield f"gap             {gap.events} events of {gap.router} ({gap.part}) since {at} UTC"

@@ -1,15 +1,15 @@
-"""The fates of notifications, in the order that reports list them. Needs no Spark."""
+"""The outcomes of notifications, in the order that reports list them. Needs no Spark."""
 
-SHOWN, ACCEPTED, SUPERSEDED, REJECTED = "shown", "accepted", "superseded", "rejected"
-EXPIRED, OWED, UNACCOUNTED = "expired", "owed", "unaccounted"
+SHOWN, ACCEPTED, COALESCED, REJECTED = "shown", "accepted", "coalesced", "rejected"
+EXPIRED, PENDING, UNACCOUNTED = "expired", "pending", "unaccounted"
 WAITING, DELIVERED, REMOVED, UNDELIVERABLE = "waiting", "delivered", "removed", "undeliverable"
-FATES = (
+OUTCOMES = (
     SHOWN,
     ACCEPTED,
-    SUPERSEDED,
+    COALESCED,
     REJECTED,
     EXPIRED,
-    OWED,
+    PENDING,
     WAITING,
     DELIVERED,
     REMOVED,

@@ -11,18 +11,20 @@ from dataclasses import dataclass, field
 
 from heliograph.crypto.jwt import sign_jwt
 from heliograph.crypto.p256 import P256Key
-from heliograph.push.http import Answer, Connections, HttpSettings, NoAnswer, word
+from heliograph.push.connecting import HttpConnections, connections_to
+from heliograph.push.http import HttpAnswer, HttpSettings, NoAnswer
 from heliograph.push.ids import short_id
 from heliograph.push.provider import (
     Accepted,
     Delivery,
+    DeviceTokenInvalid,
+    Misconfigured,
     Outcome,
-    Refused,
     RetryLater,
-    TokenInvalid,
 )
-from heliograph.wire.push import MessagePush, encode_apns
-from heliograph.wire.tokens import APNSDeviceToken, InvalidReason, PushProvider
+from heliograph.push.reasons import APNS_REASONS, known_reason
+from heliograph.wire.ntf.push import MessagePush, encode_apns
+from heliograph.wire.ntf.tokens import APNSDeviceToken, InvalidReason, PushProvider
 
 PRODUCTION_URL = "https://api.push.apple.com"
 SANDBOX_URL = "https://api.sandbox.push.apple.com"
@@ -69,15 +71,15 @@ class ApnsProvider:
             PushProvider.APNS_TEST: config.test_url,
         }
         self._urls = {kind: url.rstrip("/") for kind, url in urls.items() if url}
-        self._connections: dict[PushProvider, Connections] = {}
+        self._connections: dict[PushProvider, HttpConnections] = {}
         self._closed = False
 
     async def send(self, delivery: Delivery) -> Outcome:
         device = delivery.device
         if not isinstance(device, APNSDeviceToken) or device.provider not in self._urls:
-            return Refused("NoSuchProvider")
+            return Misconfigured("NoSuchProvider")
         if _TOKEN.fullmatch(device.token) is None:
-            return TokenInvalid(InvalidReason.BAD)
+            return DeviceTokenInvalid(InvalidReason.BAD)
         if self._closed:
             return RetryLater(None, "Closed")
         url = f"{self._urls[device.provider]}/3/device/{device.token.decode()}"
@@ -103,10 +105,10 @@ class ApnsProvider:
         for connections in self._connections.values():
             connections.close()
 
-    def _connections_to(self, kind: PushProvider) -> Connections:
+    def _connections_to(self, kind: PushProvider) -> HttpConnections:
         connections = self._connections.get(kind)
         if connections is None:
-            connections = self._connections[kind] = Connections(self._config.http)
+            connections = self._connections[kind] = connections_to(self._config.http)
         return connections
 
     def _headers(self, delivery: Delivery) -> dict[str, str]:
@@ -159,22 +161,23 @@ class _Authorization:
         self._issued_at = now
 
 
-def _reason(answer: Answer) -> str | None:
+def _reason(answer: HttpAnswer) -> str | None:
     if answer.status == 200:
         return None
     try:
         body = json.loads(answer.body)
     except (ValueError, RecursionError):
         body = None
-    return word(body.get("reason") if isinstance(body, dict) else None, answer.status)
+    reason = body.get("reason") if isinstance(body, dict) else None
+    return known_reason(reason, answer.status, APNS_REASONS)
 
 
-def _outcome(answer: Answer, reason: str | None) -> Outcome:
+def _outcome(answer: HttpAnswer, reason: str | None) -> Outcome:
     if reason is None:
         return Accepted(answer.header("apns-id"), answer.status)
     invalid = _INVALID.get((answer.status, reason))
     if invalid is not None:
-        return TokenInvalid(invalid, answer.status)
+        return DeviceTokenInvalid(invalid, answer.status)
     if answer.status in (410, 429) or answer.status >= 500:
         return RetryLater(answer.retry_after, reason, code=answer.status)
-    return Refused(reason, answer.status)
+    return Misconfigured(reason, answer.status)

@@ -6,30 +6,20 @@ for another address cannot lead them there.
 """
 
 import asyncio
-import ipaddress
-import re
-import socket
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address
 
-from heliograph.push.http import Connections, HttpSettings, NoAnswer
-
-Address = IPv4Address | IPv6Address
-Resolver = Callable[[str], Sequence[Address]]
+from heliograph.net.public import Address, is_number, is_public
+from heliograph.net.resolver import Lookup, resolve
+from heliograph.push.connecting import HttpConnections, connections_to
+from heliograph.push.http import HttpSettings, NoAnswer
 
 MAX_HOSTS = 256
 KEEP = 300.0
 """Seconds that a resolved name is believed."""
-
-LOOKUPS = 8
-LOOKUP_TIMEOUT = 15.0
-
-_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
-_NUMBER = re.compile(r"[0-9]+|0[xX][0-9a-fA-F]*")
 
 
 class PrivateAddress(Exception):
@@ -37,29 +27,10 @@ class PrivateAddress(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Host:
-    connections: Connections
+class _PinnedHost:
+    connections: HttpConnections
     addresses: frozenset[Address]
     resolved_at: float
-
-
-def is_public(address: Address) -> bool:
-    """Whether an address is out in the Internet, also if it embeds one of the other family."""
-    if isinstance(address, IPv6Address):
-        embedded = address.ipv4_mapped or address.sixtofour
-        if address in _NAT64:
-            embedded = IPv4Address(address.packed[12:])
-        if embedded is not None:
-            return is_public(embedded)
-        if address.teredo is not None or address.is_site_local:
-            return False
-    return address.is_global and not address.is_multicast and not address.is_reserved
-
-
-def resolve(host: str) -> Sequence[Address]:
-    """All addresses of a host, by the system's resolver; blocks."""
-    found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return [ipaddress.ip_address(str(item[4][0]).partition("%")[0]) for item in found]
 
 
 class Endpoints:
@@ -70,17 +41,15 @@ class Endpoints:
         settings: HttpSettings,
         *,
         allow_private: bool = False,
-        resolver: Resolver = resolve,
+        resolver: Lookup = resolve,
     ) -> None:
         self._settings = settings
         self._allow_private = allow_private
         self._resolver = resolver
-        self._hosts: OrderedDict[str, _Host] = OrderedDict()
-        self._lookups: dict[str, asyncio.Task[Connections]] = {}
-        # Of its own, because names that never resolve would block everybody else's threads.
-        self._executor = ThreadPoolExecutor(LOOKUPS, "push-lookup")
+        self._hosts: OrderedDict[str, _PinnedHost] = OrderedDict()
+        self._lookups: dict[str, asyncio.Task[HttpConnections]] = {}
 
-    async def connections(self, host: str) -> Connections:
+    async def connections(self, host: str) -> HttpConnections:
         """Raises `PrivateAddress`, or `NoAnswer` if the name does not resolve."""
         known = self._hosts.get(host)
         if known is not None and time.monotonic() - known.resolved_at < KEEP:
@@ -97,9 +66,10 @@ class Endpoints:
                 raise NoAnswer("Closed") from None
             raise
 
-    def refresh(self) -> None:
-        for host in self._hosts.values():
-            host.connections.refresh()
+    def refresh(self, host: str) -> None:
+        """Replace the connections of one host."""
+        if host in self._hosts:
+            self._hosts[host].connections.refresh()
 
     def close(self) -> None:
         for lookup in self._lookups.values():
@@ -107,21 +77,20 @@ class Endpoints:
         for host in self._hosts.values():
             host.connections.close()
         self._hosts.clear()
-        self._executor.shutdown(wait=False, cancel_futures=True)
 
-    def _looked_up(self, host: str, task: "asyncio.Task[Connections]") -> None:
+    def _looked_up(self, host: str, task: "asyncio.Task[HttpConnections]") -> None:
         del self._lookups[host]
         if not task.cancelled():
             task.exception()  # those who waited have it
 
-    async def _connect(self, host: str) -> Connections:
+    async def _connect(self, host: str) -> HttpConnections:
         addresses = await self._allowed(host)
         known = self._hosts.get(host)
         if known is not None and known.addresses == frozenset(addresses):
             connections = known.connections
         else:
-            connections = Connections(self._settings, pin=(host, addresses))
-        self._hosts[host] = _Host(connections, frozenset(addresses), time.monotonic())
+            connections = connections_to(self._settings, pin=(host, addresses))
+        self._hosts[host] = _PinnedHost(connections, frozenset(addresses), time.monotonic())
         self._hosts.move_to_end(host)
         if len(self._hosts) > MAX_HOSTS:
             self._hosts.popitem(last=False)
@@ -130,7 +99,7 @@ class Endpoints:
     async def _allowed(self, host: str) -> list[Address]:
         # HTTP clients take a name whose last part is a number for an address, and ask no resolver:
         # 127.1 and 0x7f000001 are the loopback.
-        if _NUMBER.fullmatch(host.rstrip(".").rpartition(".")[2]):
+        if is_number(host):
             try:
                 found: Sequence[Address] = [IPv4Address(host)]
             except ValueError:
@@ -143,9 +112,7 @@ class Endpoints:
         return allowed
 
     async def _lookup(self, host: str) -> Sequence[Address]:
-        running = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(LOOKUP_TIMEOUT):
-                return await running.run_in_executor(self._executor, self._resolver, host)
-        except (OSError, TimeoutError, UnicodeError, ValueError):
+            return await self._resolver(host)
+        except (OSError, UnicodeError):
             raise NoAnswer("NameNotResolved") from None

@@ -5,26 +5,29 @@ https://firebase.google.com/docs/reference/fcm/rest/v1/projects.messages
 
 import asyncio
 import json
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlencode
 
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.jwt import RsaKey, sign_jwt
-from heliograph.push.http import Answer, Connections, HttpSettings, NoAnswer, word
+from heliograph.documents import JsonMapping, JsonObject
+from heliograph.push.connecting import connections_to
+from heliograph.push.http import HttpAnswer, HttpSettings, NoAnswer
 from heliograph.push.ids import short_id
 from heliograph.push.provider import (
     Accepted,
     Delivery,
+    DeviceTokenInvalid,
+    Misconfigured,
     Outcome,
-    Refused,
     RetryLater,
-    TokenInvalid,
 )
-from heliograph.wire.push import MessagePush, notification_data
-from heliograph.wire.tokens import FcmDeviceToken, InvalidReason
+from heliograph.push.reasons import FCM_REASONS, OAUTH_REASONS, known_reason
+from heliograph.wire.ntf.push import MessagePush, notification_data
+from heliograph.wire.ntf.tokens import FcmDeviceToken, InvalidReason
 
 URL = "https://fcm.googleapis.com"
 SCOPE = "https://www.googleapis.com/auth/firebase.messaging"
@@ -45,6 +48,10 @@ class ServiceAccountError(ValueError):
     """The service account's file cannot be used; the text says why."""
 
 
+# What a header may carry (RFC 6750): with anything else each request would fail.
+_ACCESS_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]+")
+
+
 @dataclass(frozen=True, slots=True)
 class FcmConfig:
     service_account: bytes = field(repr=False)
@@ -60,7 +67,7 @@ class FcmConfig:
 class FcmProvider:
     def __init__(self, config: FcmConfig, clock: Callable[[], float] = time.time) -> None:
         account = _ServiceAccount.parse(config.service_account)
-        self._connections = Connections(config.http)
+        self._connections = connections_to(config.http)
         self._access = _Access(account, config, clock)
         self._url = f"{config.url.rstrip('/')}/v1/projects/{account.project_id}/messages:send"
         self._clock = clock
@@ -68,7 +75,7 @@ class FcmProvider:
 
     async def send(self, delivery: Delivery) -> Outcome:
         if not isinstance(delivery.device, FcmDeviceToken):
-            return Refused("NoSuchProvider")
+            return Misconfigured("NoSuchProvider")
         if self._closed:
             return RetryLater(None, "Closed")
         body = json.dumps({"message": self._message(delivery, delivery.device)}).encode()
@@ -77,7 +84,7 @@ class FcmProvider:
             if not isinstance(access, str):
                 return access
             answer = await self._post(access, body)
-            if answer.status == 401 and self._access.forget(access):
+            if answer.status == 401 and self._access.invalidate(access):
                 access = await self._access.current()
                 if not isinstance(access, str):
                     return access
@@ -95,11 +102,11 @@ class FcmProvider:
         self._connections.close()
         self._access.connections.close()
 
-    async def _post(self, access: str, body: bytes) -> Answer:
+    async def _post(self, access: str, body: bytes) -> HttpAnswer:
         headers = {"authorization": f"Bearer {access}", "content-type": "application/json"}
         return await self._connections.post(self._url, headers, body, read=True)
 
-    def _message(self, delivery: Delivery, device: FcmDeviceToken) -> dict[str, Any]:
+    def _message(self, delivery: Delivery, device: FcmDeviceToken) -> JsonObject:
         ttl = min(max(delivery.expires_at - int(self._clock()), 0), MAX_TTL)
         urgent = isinstance(delivery.push, MessagePush)
         android = {"priority": "HIGH" if urgent else "NORMAL", "ttl": f"{ttl}s"}
@@ -143,22 +150,22 @@ class _ServiceAccount:
 
 
 class _Access:
-    """The access token; whoever needs a new one while it is fetched waits for the same."""
+    """The access token; callers that need a new one share one request."""
 
     def __init__(
         self, account: _ServiceAccount, config: FcmConfig, clock: Callable[[], float]
     ) -> None:
-        self.connections = Connections(config.http)
+        self.connections = connections_to(config.http)
         self._account = account
         self._url = config.token_url or account.token_uri
         self._clock = clock
         self._token = ""
         self._expires_at = 0.0
-        self._forgot_at: float | None = None
+        self._invalidated_at: float | None = None
         self._fetching: asyncio.Task[Outcome | str] | None = None
 
     async def current(self) -> Outcome | str:
-        """The token, or why there is none. Raises `NoAnswer`."""
+        """Return the token, or the outcome if there is none. Raises `NoAnswer`."""
         if self._token and self._clock() < self._expires_at - EARLY:
             return self._token
         if self._fetching is None:
@@ -166,13 +173,13 @@ class _Access:
             self._fetching.add_done_callback(self._fetched)
         return await asyncio.shield(self._fetching)
 
-    def forget(self, token: str) -> bool:
-        """A token was not taken; False if it is no use to ask for another."""
+    def invalidate(self, token: str) -> bool:
+        """Discard a rejected token; return False if it is too soon to fetch another."""
         if token == self._token:
             now = self._clock()
-            if self._forgot_at is not None and 0 <= now - self._forgot_at < MIN_INTERVAL:
+            if self._invalidated_at is not None and 0 <= now - self._invalidated_at < MIN_INTERVAL:
                 return False
-            self._forgot_at = now
+            self._invalidated_at = now
             self._token = ""
         return True
 
@@ -196,31 +203,33 @@ class _Access:
         answer = await self.connections.post(self._url, headers, form, read=True)
         body = _json(answer)
         match body:
-            case {"access_token": str(token), "expires_in": int(seconds)} if answer.status == 200:
+            case {"access_token": str(token), "expires_in": int(seconds)} if (
+                answer.status == 200 and _ACCESS_TOKEN.fullmatch(token)
+            ):
                 self._token, self._expires_at = token, now + seconds
                 return token
-        reason = word(body.get("error"), answer.status)
+        reason = known_reason(body.get("error"), answer.status, OAUTH_REASONS)
         if answer.status == 429 or answer.status >= 500:
             return RetryLater(answer.retry_after, reason, code=answer.status)
-        return Refused(reason, answer.status)
+        return Misconfigured(reason, answer.status)
 
 
-def _outcome(answer: Answer) -> Outcome:
+def _outcome(answer: HttpAnswer) -> Outcome:
     if answer.status == 200:
         return Accepted(_provider_id(_json(answer).get("name")), answer.status)
     error = _json(answer).get("error")
     error = error if isinstance(error, dict) else {}
     code = _fcm_code(error)
-    reason = word(code or error.get("status"), answer.status)
+    reason = known_reason(code or error.get("status"), answer.status, FCM_REASONS)
     if code == "UNREGISTERED":
-        return TokenInvalid(InvalidReason.UNREGISTERED, answer.status)
+        return DeviceTokenInvalid(InvalidReason.UNREGISTERED, answer.status)
     if code == "SENDER_ID_MISMATCH":
-        return TokenInvalid(InvalidReason.TOPIC, answer.status)
+        return DeviceTokenInvalid(InvalidReason.TOPIC, answer.status)
     if reason == "INVALID_ARGUMENT" and _blames_token(error):
-        return TokenInvalid(InvalidReason.BAD, answer.status)
+        return DeviceTokenInvalid(InvalidReason.BAD, answer.status)
     if answer.status == 429 or answer.status >= 500:
         return RetryLater(answer.retry_after, reason, code=answer.status)
-    return Refused(reason, answer.status)
+    return Misconfigured(reason, answer.status)
 
 
 def _provider_id(name: object) -> str | None:
@@ -228,7 +237,7 @@ def _provider_id(name: object) -> str | None:
     return name.rpartition("/")[2] if isinstance(name, str) else None
 
 
-def _fcm_code(error: Mapping[str, Any]) -> str | None:
+def _fcm_code(error: JsonMapping) -> str | None:
     for detail in _details(error, "google.firebase.fcm.v1.FcmError"):
         code = detail.get("errorCode")
         if isinstance(code, str):
@@ -236,7 +245,7 @@ def _fcm_code(error: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _blames_token(error: Mapping[str, Any]) -> bool:
+def _blames_token(error: JsonMapping) -> bool:
     """INVALID_ARGUMENT says little: it is also the answer to a message that is too big."""
     for detail in _details(error, "google.rpc.BadRequest"):
         violations = detail.get("fieldViolations")
@@ -246,7 +255,7 @@ def _blames_token(error: Mapping[str, Any]) -> bool:
     return "registration token" in str(error.get("message"))
 
 
-def _details(error: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
+def _details(error: JsonMapping, kind: str) -> list[JsonMapping]:
     details = error.get("details")
     return [
         detail
@@ -255,7 +264,7 @@ def _details(error: Mapping[str, Any], kind: str) -> list[Mapping[str, Any]]:
     ]
 
 
-def _json(answer: Answer) -> dict[str, Any]:
+def _json(answer: HttpAnswer) -> JsonObject:
     try:
         body = json.loads(answer.body)
     except (ValueError, RecursionError):

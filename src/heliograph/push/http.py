@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from ipaddress import IPv4Address, IPv6Address
+from typing import Protocol
 
 import wreq
 from wreq import exceptions
@@ -29,7 +30,6 @@ PING_TIMEOUT = 15.0
 _NOT_PROCESSED = re.compile(
     r"kind: GoAway\(.*, NO_ERROR, Remote\)|REFUSED_STREAM, Remote|kind: Canceled"
 )
-_WORD = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 _FAILURES: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.TimeoutError, "Timeout"),
@@ -48,16 +48,22 @@ class NoAnswer(Exception):
         self.reason = reason
 
 
+class HeaderLookup(Protocol):
+    """Headers of an answer, by their name in lower case."""
+
+    def get(self, key: str, /) -> bytes | memoryview | None: ...
+
+
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What a provider said. Only the start of a long body is kept."""
 
     status: int
     body: bytes
-    _headers: wreq.HeaderMap = field(repr=False)
+    headers: "HeaderLookup" = field(repr=False)
 
     def header(self, name: str) -> str | None:
-        value = self._headers.get(name)
+        value = self.headers.get(name.lower())
         return None if value is None else str(value, "latin-1")
 
     @property
@@ -75,13 +81,6 @@ class Answer:
         return min(max(delay, 0.0), MAX_RETRY_AFTER)
 
 
-def word(text: object, status: int) -> str:
-    """A reason that may be logged: the provider's own if it is one word, else the status."""
-    if isinstance(text, str) and _WORD.fullmatch(text):
-        return text
-    return f"HTTP-{status}"
-
-
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
     connections: int = 2
@@ -91,6 +90,11 @@ class HttpSettings:
     """PEM certificates to trust instead of the public ones."""
 
     http2_only: bool = True
+    thread: str = "push"
+    """Clients with the same name share a thread: hosts that clients chose have another."""
+
+    client: str = "wreq"
+    """The implementation: wreq, or h2."""
 
 
 @dataclass(eq=False, slots=True)
@@ -104,7 +108,7 @@ class _Slot:
 
 
 class Connections:
-    """Several connections to one host; each request goes where the fewest are under way."""
+    """Several connections to one host; each request takes the one with the fewest in flight."""
 
     def __init__(
         self,
@@ -120,7 +124,7 @@ class Connections:
 
     async def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, read: bool = False
-    ) -> Answer:
+    ) -> HttpAnswer:
         """Raises `NoAnswer`, and nothing else but `asyncio.CancelledError`.
 
         The body of an answer 200 is kept only if it is to be ``read``. What a server leaves
@@ -135,7 +139,7 @@ class Connections:
                 response = await slot.client.post(url, headers=headers, body=body)
                 status = response.status.as_int()
                 content = await _start_of_body(response) if status != 200 or read else b""
-                return Answer(status, content, response.headers)
+                return HttpAnswer(status, content, response.headers)
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if self._closed and task is not None and not task.cancelling():
@@ -153,7 +157,7 @@ class Connections:
     def refresh(self) -> None:
         """Replace the connections, but not again those that are new and did not fail.
 
-        When one connection breaks, all that was under way on it comes here at once.
+        When one connection breaks, every request in flight on it calls this.
         """
         now = time.monotonic()
         for index, slot in enumerate(self._slots):
@@ -171,7 +175,7 @@ class Connections:
         if self._pin is not None:
             dns.add_resolve(*self._pin)
         client = wreq.Client(
-            runtime=_runtime(),
+            runtime=_runtime(settings.thread),
             http2_only=settings.http2_only,
             https_only=True,
             tls_verify=self._roots,
@@ -201,9 +205,9 @@ def _host(url: str) -> str:
 
 
 @functools.cache
-def _runtime() -> wreq.Runtime:
-    """One thread for all providers, instead of one for each core."""
-    return wreq.Runtime(workers=1, work_steal=False, thread_name="push")
+def _runtime(name: str) -> wreq.Runtime:
+    """Return a runtime of one thread, instead of one for each core."""
+    return wreq.Runtime(workers=1, work_steal=False, thread_name=name)
 
 
 async def _start_of_body(response: wreq.Response) -> bytes:

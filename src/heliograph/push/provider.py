@@ -1,14 +1,14 @@
-"""What the rest of the system knows of push providers: deliveries go in, outcomes come out.
+"""The interface of push providers: deliveries go in, outcomes come out.
 
 No outcome carries a device token or a key, so outcomes may be logged and counted. Their `code` is
-the status of the HTTP answer, None if there was none; it makes no outcome another.
+the status of the HTTP answer, None if there was none; it does not affect equality.
 """
 
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from heliograph.wire.push import Push
-from heliograph.wire.tokens import DeviceToken, InvalidReason
+from heliograph.wire.ntf.push import Push
+from heliograph.wire.ntf.tokens import DeviceToken, InvalidReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Delivery:
     device: DeviceToken = field(repr=False)
     push: Push = field(repr=False)
     expires_at: int
-    """Unix seconds: a provider that could not reach the device by then gives up."""
+    """Unix seconds after which the provider drops the push."""
 
     collapse_id: str | None = field(default=None, repr=False)
     """A push replaces an undelivered one with the same ID, for the same device."""
@@ -33,7 +33,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenInvalid:
+class DeviceTokenInvalid:
     """The token will never work again."""
 
     reason: InvalidReason
@@ -42,37 +42,37 @@ class TokenInvalid:
 
 @dataclass(frozen=True, slots=True)
 class RetryLater:
-    """Nobody's fault, or the provider's."""
+    """A temporary failure: send the push again later."""
 
     after: float | None
     """Seconds that the provider asked for."""
 
     reason: str
     connection: bool = False
-    """No answer was had: `refresh`, and try again at once."""
+    """There was no answer: `refresh`, and retry at once."""
 
     code: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
-    """The operator's fault: a wrong key, topic or size. The same push would be refused again."""
+class Misconfigured:
+    """The operator must act: a wrong key, topic or size. The same push would be refused again."""
 
     reason: str
     code: int | None = field(default=None, compare=False)
 
 
-Outcome = Accepted | TokenInvalid | RetryLater | Refused
+Outcome = Accepted | DeviceTokenInvalid | RetryLater | Misconfigured
 
 
 class Provider(Protocol):
-    """One push provider. `reason`s are its own words, or the few of `heliograph.push.http`."""
+    """One push provider. Reasons are the provider's, or those of `heliograph.push.http`."""
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Deliver once. Raises nothing but `asyncio.CancelledError`."""
+        """Send a push once. Raises nothing but `asyncio.CancelledError`."""
 
     async def refresh(self) -> None:
-        """Have the next `send` use a new connection; what is under way goes on."""
+        """Use new connections for the next `send`; requests in flight are not cancelled."""
 
     async def close(self) -> None:
-        """Give up what is under way. May be called more than once."""
+        """Cancel requests in flight. May be called more than once."""

@@ -3,16 +3,22 @@
 Clients subscribe for the public key; a push that another key signed is not for them.
 """
 
+import re
 import time
 from collections.abc import Callable
 
-from heliograph.crypto.jwt import sign_jwt
+from heliograph.crypto.errors import CryptoError
+from heliograph.crypto.jwt import parse_jwt, sign_jwt
 from heliograph.crypto.p256 import P256Key
-from heliograph.wire.primitives import b64encode
+from heliograph.wire.errors import WireError
+from heliograph.wire.primitives import b64decode, b64encode
 
 LIFETIME = 12 * 3600
 RENEW_BEFORE = 3600.0
 MAX_ORIGINS = 1024
+MAX_LIFETIME = 24 * 3600
+
+_AUTHORIZATION = re.compile(r"vapid t=([\w.-]+), ?k=([\w-]+)", re.ASCII)
 
 
 class Vapid:
@@ -47,6 +53,28 @@ class Vapid:
             header = f"vapid t={token}, k={self.public_key}"
             self._headers[origin] = expires_at, header
         return header
+
+
+def signer_of(header: str, origin: str, now: float) -> bytes:
+    """Return the public key that signed a header for a push service. Raises `CryptoError`."""
+    match = _AUTHORIZATION.fullmatch(header)
+    if match is None:
+        raise CryptoError("no VAPID in the Authorization header")
+    try:
+        jwt, key = parse_jwt(match[1]), b64decode(match[2])
+        genuine = jwt.is_from(key)
+    except WireError as exc:
+        raise CryptoError(str(exc)) from None
+    expires_at, contact = jwt.claims.get("exp"), jwt.claims.get("sub")
+    if (
+        not genuine
+        or jwt.claims.get("aud") != origin
+        or not isinstance(expires_at, int)
+        or not now < expires_at <= now + MAX_LIFETIME
+        or not str(contact).startswith(("mailto:", "https:"))
+    ):
+        raise CryptoError("a VAPID token for another service or time, or of another key")
+    return key
 
 
 def generate_vapid_key() -> bytes:

@@ -1,7 +1,8 @@
 """Web Push: RFC 8030, encrypted as RFC 8291 says, with VAPID of RFC 8292.
 
-The message is the binary form of `heliograph.wire.push`, because the JSON form would not fit in
-the 4096 bytes that every push service takes. The endpoint is the client's choice: see `endpoints`.
+The message is the JSON `{nonce, message | verification}` of the reference's Web Push branch, with a
+box that is padded to fit in the 4096 bytes that every push service takes. The endpoint is the
+client's choice: see `endpoints`.
 """
 
 import time
@@ -10,20 +11,21 @@ from dataclasses import dataclass, field, replace
 
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.webpush import MAX_MESSAGE, encrypt
-from heliograph.push.endpoints import Endpoints, PrivateAddress, Resolver, resolve
-from heliograph.push.http import Answer, HttpSettings, NoAnswer
+from heliograph.net.resolver import Lookup, resolve
+from heliograph.push.endpoints import Endpoints, PrivateAddress
+from heliograph.push.http import HttpAnswer, HttpSettings, NoAnswer
 from heliograph.push.ids import short_id
 from heliograph.push.provider import (
     Accepted,
     Delivery,
+    DeviceTokenInvalid,
+    Misconfigured,
     Outcome,
-    Refused,
     RetryLater,
-    TokenInvalid,
 )
 from heliograph.push.vapid import Vapid
-from heliograph.wire.push import MessagePush, encode_push_binary
-from heliograph.wire.tokens import InvalidReason, WPDeviceToken
+from heliograph.wire.ntf.push import MessagePush, encode_web_push
+from heliograph.wire.ntf.tokens import InvalidReason, WPDeviceToken
 
 TOPIC_SIZE = 32
 MAX_TTL = 28 * 24 * 3600
@@ -47,7 +49,9 @@ class WebPushConfig:
 
     allow_private: bool = False
     http: HttpSettings = field(
-        default_factory=lambda: HttpSettings(connections=1, http2_only=False)
+        default_factory=lambda: HttpSettings(
+            connections=1, timeout=15.0, http2_only=False, thread="webpush"
+        )
     )
 
 
@@ -56,7 +60,7 @@ class WebPushProvider:
         self,
         config: WebPushConfig,
         clock: Callable[[], float] = time.time,
-        resolver: Resolver = resolve,
+        resolver: Lookup = resolve,
     ) -> None:
         self.vapid = Vapid.from_pem(config.vapid_key, config.contact, clock)
         self._endpoints = Endpoints(
@@ -68,30 +72,31 @@ class WebPushProvider:
     async def send(self, delivery: Delivery) -> Outcome:
         device = delivery.device
         if not isinstance(device, WPDeviceToken):
-            return Refused("NoSuchProvider")
+            return Misconfigured("NoSuchProvider")
         if self._closed:
             return RetryLater(None, "Closed")
         if device.port and not 0 < int(device.port) < 65536:
-            return TokenInvalid(InvalidReason.BAD)
+            return DeviceTokenInvalid(InvalidReason.BAD)
         device = replace(device, host=device.host.lower())
-        message = encode_push_binary(delivery.push)
+        message = encode_web_push(delivery.push)
         if len(message) > MAX_MESSAGE:
-            return Refused("PayloadTooLarge")
+            return Misconfigured("PayloadTooLarge")
         try:
             body = encrypt(message, device.p256dh, device.auth)
         except CryptoError:
-            return TokenInvalid(InvalidReason.BAD)  # the point is not on the curve
+            return DeviceTokenInvalid(InvalidReason.BAD)  # the point is not on the curve
         try:
-            connections = await self._endpoints.connections(device.host.lower())
+            connections = await self._endpoints.connections(device.host)
             answer = await connections.post(device.endpoint, self._headers(delivery, device), body)
         except PrivateAddress:
-            return Refused("PrivateAddress")
+            return Misconfigured("PrivateAddress")
         except NoAnswer as exc:
+            self._endpoints.refresh(device.host)
             return RetryLater(None, exc.reason, connection=True)
         return _outcome(answer)
 
     async def refresh(self) -> None:
-        self._endpoints.refresh()
+        """Do nothing: `send` replaces the connections of a host that does not answer."""
 
     async def close(self) -> None:
         self._closed = True
@@ -117,13 +122,13 @@ def _origin(device: WPDeviceToken) -> str:
     return f"https://{device.host}{f':{port}' if port not in ('', '443') else ''}"
 
 
-def _outcome(answer: Answer) -> Outcome:
+def _outcome(answer: HttpAnswer) -> Outcome:
     """The body and `Location` stay unread: both are capabilities, or text of a stranger."""
     status = answer.status
     if 200 <= status < 300:
         return Accepted(code=status)
     if status in (404, 410):
-        return TokenInvalid(InvalidReason.UNREGISTERED, status)
+        return DeviceTokenInvalid(InvalidReason.UNREGISTERED, status)
     if status == 429 or status >= 500:
         return RetryLater(answer.retry_after, _REASONS.get(status, f"HTTP-{status}"), code=status)
-    return Refused(_REASONS.get(status, f"HTTP-{status}"), status)
+    return Misconfigured(_REASONS.get(status, f"HTTP-{status}"), status)

@@ -1,4 +1,4 @@
-"""What any router process needs: configuration, keys on disk, logs, HTTP, signals.
+"""Services for every router process: configuration, keys on disk, logs, HTTP, signals.
 
-It knows no protocol, no table and no part: a part hands it what is to be run.
+Independent of protocols, tables and parts: a part passes in what is to be run.
 """

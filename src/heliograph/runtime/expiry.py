@@ -1,6 +1,6 @@
-"""Until when a router's certificates are valid: a metric, and words in the log in time.
+"""Expiry of a router's certificates: a metric, and warnings in the log in time.
 
-`init` makes certificates that outlive us all; those of other tools may not.
+Certificates made by `init` practically never expire; those of other tools may.
 """
 
 import asyncio
@@ -31,28 +31,28 @@ class Expiry(NamedTuple):
 
 
 def expiries(identity: ServerIdentity) -> tuple[Expiry, Expiry]:
-    """Of the online certificate, which can be replaced, and of the authority's, which cannot."""
+    """Return the expiry of the online certificate and of the authority's."""
     online, authority, *_ = (*identity.credentials.chain, identity.credentials.chain[-1])
     return Expiry(ONLINE, expires_at(online)), Expiry(AUTHORITY, expires_at(authority))
 
 
 def words(expiry: Expiry, now: float) -> str | None:
-    """What to tell the operator of a certificate that is no longer valid, or not for long."""
+    """Return a warning for a certificate that expired or expires soon."""
     left = expiry.at - now
     if left > SOON:
         return None
     day = time.strftime("%Y-%m-%d", time.gmtime(expiry.at))
-    told = f"expires on {day}, in {int(left / DAY)} days" if left > 0 else f"expired on {day}"
+    when = f"expires on {day}, in {int(left / DAY)} days" if left > 0 else f"expired on {day}"
     if expiry.certificate == ONLINE:
-        return f"server.crt {told}: run `rotate-certificate`, and restart the router"
+        return f"server.crt {when}: run `rotate-certificate`, and restart the router"
     return (
-        f"ca.crt {told}: it is the router's identity and cannot be replaced without a new address:"
+        f"ca.crt {when}: it is the router's identity and cannot be replaced without a new address:"
         " set up a second router, and have clients move to it"
     )
 
 
 class CertificateCollector(Collector):
-    """`part` is smp or ntf."""
+    """Metrics of certificates. `part` is smp or ntf."""
 
     def __init__(self, part: str, identity: ServerIdentity) -> None:
         self._name = f"heliograph_{part}_certificate_expires_at_seconds"

@@ -1,4 +1,4 @@
-"""Files that are there wholly or not at all, and that no one else can read if they are secret."""
+"""Atomic and durable file writes, and files that only their owner can read."""
 
 import os
 import secrets
@@ -22,6 +22,11 @@ def write_file(path: Path, data: bytes, mode: int = 0o644) -> None:
     sync_directory(path.parent)
 
 
+def private_opener(path: str, flags: int) -> int:
+    """Open a file for `open(..., opener=private_opener)`: if new, only its owner can read it."""
+    return os.open(path, flags, 0o600)
+
+
 def sync_directory(directory: Path) -> None:
     """Make the names in a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -32,7 +37,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_private_directory(directory: Path) -> None:
-    """Make a directory that only its owner may enter; one with other things in it is left as is."""
+    """Make a directory that only its owner may enter; keep the mode of one with other files."""
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not any(directory.iterdir()):
         directory.chmod(0o700)

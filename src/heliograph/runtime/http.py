@@ -1,10 +1,11 @@
-"""What operators and their machines ask a router over HTTP: /metrics, /livez, /readyz.
+"""HTTP endpoint of a router for operators: /metrics, /livez, /readyz.
 
 It shares the router's event loop, so nothing here may take long. It has no authentication: keep it
-on loopback or a private network. It tells numbers, and nothing of any client.
+on loopback or a private network. It exposes numbers, and nothing about a client.
 """
 
 import asyncio
+import ipaddress
 import logging
 from collections.abc import Awaitable, Callable
 
@@ -16,16 +17,18 @@ from heliograph.runtime.errors import StartError
 from heliograph.runtime.listening import refused
 from heliograph.runtime.metrics import CONTENT_TYPE, expose
 
-__all__ = ["HttpServer", "Readiness", "discreet"]
+__all__ = ["HttpServer", "Readiness", "discreet", "refuse_foreign_hosts"]
 
 Readiness = Callable[[], Awaitable[str | None]]
-"""None if the router does its work, else why not."""
+"""Return None if the router is ready, else the reason why not."""
 
 READINESS_TIMEOUT = 2.0
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
 
 class _Discreet(logging.Filter):
-    """What a client sent, and from where, is not logged: it may be a secret, and is not HTTP."""
+    """Remove the request and the client's address from log records: they may hold secrets."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -37,20 +40,32 @@ _DISCREET = _Discreet()
 
 
 def discreet(name: str) -> logging.Logger:
-    """For an HTTP server, which would else tell what it could not read."""
+    """Return a logger for an HTTP server that logs no part of a malformed request."""
     logger = logging.getLogger(name)
     logger.addFilter(_DISCREET)
     return logger
 
 
+@web.middleware
+async def refuse_foreign_hosts(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse names that a web page chose for this machine.
+
+    A browser on this machine would show the answer to a page whose name resolves to 127.0.0.1.
+    """
+    if not _is_loopback(request.url.host or ""):
+        raise web.HTTPMisdirectedRequest(text="ask by 127.0.0.1, ::1 or localhost\n")
+    return await handler(request)
+
+
 class HttpServer:
-    """Start it before the router, so that it can tell that the router is starting."""
+    """The endpoint of one router. Start it first, so that it reports a router that is starting."""
 
     def __init__(self, registry: CollectorRegistry, ready: Readiness) -> None:
         self._registry = registry
         self._ready = ready
         self._asking: asyncio.Future[str | None] | None = None
-        application = web.Application()
+        self._is_loopback = False
+        application = web.Application(middlewares=[self._check_host])
         application.router.add_get("/metrics", self._metrics)
         application.router.add_get("/livez", self._livez)
         application.router.add_get("/readyz", self._readyz)
@@ -59,7 +74,8 @@ class HttpServer:
         )
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; the result is the port, which matters if it was given as 0."""
+        """Listen, and return the port, which differs from a given 0."""
+        self._is_loopback = _is_loopback(host)
         await self._runner.setup()
         site = web.TCPSite(self._runner, host, port)
         try:
@@ -69,6 +85,12 @@ class HttpServer:
             raise StartError(refused(exc, host, port, "[metrics]")) from exc
         bound: int = self._runner.addresses[0][1]
         return bound
+
+    @web.middleware
+    async def _check_host(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self._is_loopback:
+            return await refuse_foreign_hosts(request, handler)
+        return await handler(request)
 
     async def close(self) -> None:
         if self._asking is not None:
@@ -89,7 +111,7 @@ class HttpServer:
         return web.Response(text=f"not ready: {reason}\n", status=503)
 
     async def _reason(self) -> str | None:
-        """One question at a time: a store that hangs is not asked again by every probe."""
+        """Run one check at a time: probes must not pile up behind a store that hangs."""
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(self._ready())
         try:
@@ -99,3 +121,10 @@ class HttpServer:
             return "it does not answer in time"
         except Exception as exc:
             return type(exc).__name__
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -6,7 +6,7 @@
     server.crt    the online leaf, signed by the authority
     fingerprint   the identity, as addresses have it
 
-The names and formats are the reference's, so its directories can be used as they are.
+The names and formats are the reference's, so its directories can be used unchanged.
 """
 
 import logging
@@ -14,8 +14,8 @@ from pathlib import Path
 
 from heliograph.crypto.certificates import (
     CertificateError,
-    Credentials,
     SigningAlgorithm,
+    TlsCredentials,
     certificates_from_pem,
     certificates_to_pem,
     create_authority,
@@ -53,7 +53,7 @@ def create_identity(
     now: float,
     algorithm: SigningAlgorithm = SigningAlgorithm.ED25519,
 ) -> ServerIdentity:
-    """Make all files. `name` is the authority's; nothing that exists is overwritten."""
+    """Create all files. `name` is the authority's; existing files are not overwritten."""
     existing = [file for file in FILES if (directory / file).exists()]
     if existing:
         raise IdentityError(
@@ -78,7 +78,7 @@ def create_identity(
 
 
 def load_identity(directory: Path, now: float) -> ServerIdentity:
-    """Read what TLS needs, and check that it belongs together."""
+    """Read the files that TLS needs, and check that they belong together."""
     authority = _certificates(directory / CA_CERTIFICATE)
     key_file = directory / SERVER_KEY
     key = _read(key_file)
@@ -93,7 +93,7 @@ def load_identity(directory: Path, now: float) -> ServerIdentity:
                 f"{directory / SERVER_CERTIFICATE} has expired, or this machine's clock is wrong:"
                 " run `rotate-certificate`, which keeps the address"
             )
-        identity = ServerIdentity.of(Credentials(chain, leaf.private_key), now)
+        identity = ServerIdentity.of(TlsCredentials(chain, leaf.private_key), now)
     except CertificateError as exc:
         raise IdentityError(
             f"{directory}: {SERVER_KEY}, {SERVER_CERTIFICATE} and {CA_CERTIFICATE} do not belong"
@@ -119,7 +119,7 @@ def rotate_leaf(directory: Path, host: str, now: float, ca_key: Path | None = No
         )
     try:
         private_key = private_key_from_pem(_read(ca_key))
-        leaf = issue_leaf(Credentials(authority, private_key), _common_name(host), now)
+        leaf = issue_leaf(TlsCredentials(authority, private_key), _common_name(host), now)
         ServerIdentity.of(leaf, now)
     except CertificateError as exc:
         raise IdentityError(f"{ca_key} is not the key of {CA_CERTIFICATE}: {exc}") from exc
@@ -135,12 +135,12 @@ def rotate_leaf(directory: Path, host: str, now: float, ca_key: Path | None = No
         ) from exc
 
 
-def _matching_leaf(directory: Path, key: bytes) -> Credentials:
+def _matching_leaf(directory: Path, key: bytes) -> TlsCredentials:
     file = directory / SERVER_CERTIFICATE
     try:
         return credentials_from_pem(_read(file), key)
     except CertificateError:
-        # A rotation that was interrupted has replaced the key, and not yet the certificate.
+        # An interrupted rotation has replaced the key, but not the certificate.
         if not _new(file).exists():
             raise
         return credentials_from_pem(_read(_new(file)), key)
@@ -187,5 +187,5 @@ def _new(file: Path) -> Path:
 
 
 def _common_name(host: str) -> str:
-    """Clients do not look at it, and certificates have no room for a long one."""
+    """Return a common name that fits into a certificate. Clients ignore it."""
     return host.encode()[:_MAX_NAME].decode(errors="ignore")

@@ -1,4 +1,4 @@
-"""Where a router is reached and where it listens, which need not be the same."""
+"""The addresses where a router is reached and where it listens, which may differ."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ ALL = "*"
 
 
 def decode_hosts(text: str) -> tuple[Host, ...]:
-    """Names or addresses, separated by commas. Raises `ValueError`."""
+    """Parse names or addresses, separated by commas. Raises `ValueError`."""
     try:
         return tuple(decode_host(part.strip()) for part in text.split(","))
     except WireError as exc:
@@ -22,7 +22,7 @@ def decode_hosts(text: str) -> tuple[Host, ...]:
 
 
 def bind_address(hosts: tuple[Host, ...], bind: str) -> str | None:
-    """The address to listen on; None is all of them.
+    """Return the address to listen on; None is all of them.
 
     A name may be that of a proxy or of a machine before this one; an address is taken for ours.
     """
@@ -35,12 +35,12 @@ def bind_address(hosts: tuple[Host, ...], bind: str) -> str | None:
 
 
 def is_wildcard(host: Host) -> bool:
-    """Whether it is no address that a client elsewhere could use."""
+    """Return True for an address that clients on other machines cannot use."""
     return host.kind in (HostKind.IPV4, HostKind.IPV6) and ip_address(host.text).is_unspecified
 
 
 def refused(exc: OSError, host: str | None, port: int, section: str) -> str:
-    """Why a port could not be had, and what to do. `section` is where it is set."""
+    """Explain why a port cannot be used, and what to do. `section` is where it is set."""
     where = f"port {port} of {host or 'all addresses'}"
     if exc.errno == errno.EADDRINUSE:
         return f"{where} is taken by another program: stop it, or change {section} port"

@@ -1,7 +1,7 @@
-"""Logs of a router process: one event a line, for people or as JSON, on standard error.
+"""Logs of a router process: one event per line, as text or JSON, on standard error.
 
-What is logged has no keys, tokens, queue IDs or addresses of clients: that is for each caller to
-keep. Passwords in URLs are taken out here as well, because exceptions of drivers quote them.
+Callers must not log keys, tokens, queue IDs or addresses of clients. Passwords in URLs are removed
+here as well, because exceptions of drivers quote them.
 """
 
 import json
@@ -9,15 +9,22 @@ import logging
 import re
 import sys
 import time
-from typing import Any, TextIO
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TextIO
 
-__all__ = ["FORMATS", "LEVELS", "JsonFormatter", "TextFormatter", "set_up"]
+from heliograph.documents import JsonObject
+from heliograph.runtime.log_writer import BackgroundHandler
+
+__all__ = ["FORMATS", "LEVELS", "JsonFormatter", "TextFormatter", "fields", "flush", "set_up"]
 
 FORMATS = ("text", "json")
 LEVELS = ("debug", "info", "warning", "error")
 
 _PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.-]*://[^\s:/@]*):[^\s@]+@", re.IGNORECASE)
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), 127)}
+_FIELDS: ContextVar[Mapping[str, str]] = ContextVar("fields of logs", default={})  # noqa: B039 - it is never changed
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
@@ -33,7 +40,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: at, level, logger, message, and what was given as `extra`."""
+    """One object per line: at, level, logger, message, and the fields of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         event = {
@@ -50,16 +57,35 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up(format: str = "text", level: str = "info", stream: TextIO | None = None) -> None:
-    """Send all logs of this process to standard error, instead of wherever they went before."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    """Send all logs of this process to standard error; replace earlier handlers."""
+    handler = BackgroundHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     root = logging.getLogger()
+    for former in root.handlers:
+        if isinstance(former, BackgroundHandler):
+            former.close()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # They tell of every request and timer, and of peers' addresses.
+    # They log every request and timer, and addresses of peers.
     for chatty in ("aiohttp", "asyncio", "py4j"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, root.level))
     logging.captureWarnings(True)
+
+
+@contextmanager
+def fields(**values: str) -> Iterator[None]:
+    """Add fields, such as a server, to everything that this task logs inside the context."""
+    token = _FIELDS.set({**_FIELDS.get(), **values})
+    try:
+        yield
+    finally:
+        _FIELDS.reset(token)
+
+
+def flush() -> None:
+    """Flush the log, before a process exits immediately."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
 
 
 def _at(record: logging.LogRecord) -> str:
@@ -67,8 +93,9 @@ def _at(record: logging.LogRecord) -> str:
     return f"{seconds}.{int(record.msecs):03d}Z"
 
 
-def _extra(record: logging.LogRecord) -> dict[str, Any]:
-    return {key: value for key, value in vars(record).items() if key not in _STANDARD}
+def _extra(record: logging.LogRecord) -> JsonObject:
+    given = {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    return {**_FIELDS.get(), **given}
 
 
 def _error(formatter: logging.Formatter, record: logging.LogRecord) -> str:

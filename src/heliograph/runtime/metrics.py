@@ -1,15 +1,18 @@
-"""Metrics as Prometheus reads them, under exactly the names they were given.
+"""Prometheus metrics, under exactly the given names.
 
-`prometheus_client.generate_latest` puts `_total` behind every counter; the reference does not, and
+`prometheus_client.generate_latest` appends `_total` to every counter; the reference does not, and
 dashboards made for it must keep working.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
+
+from heliograph.runtime.log_writer import dropped_lines
 
 __all__ = ["CONTENT_TYPE", "counter", "expose", "gauge", "process_registry"]
 
@@ -19,25 +22,32 @@ Values = float | Mapping[str, float]
 
 
 def counter(name: str, doc: str, value: Values, label: str = "type") -> Metric:
-    """A number that only grows; a mapping gives one for each value of the label."""
+    """Return a counter; a mapping gives one value for each value of the label."""
     return _metric(name, doc, "counter", value, label)
 
 
 def gauge(name: str, doc: str, value: Values, label: str = "type") -> Metric:
-    """A number that goes up and down."""
+    """Return a gauge; a mapping gives one value for each value of the label."""
     return _metric(name, doc, "gauge", value, label)
 
 
 def process_registry() -> CollectorRegistry:
-    """A registry that has CPU, memory, descriptors and garbage collection of this process."""
+    """Return a registry with CPU, memory, descriptors and garbage collection of this process."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     GCCollector(registry=registry)
+    registry.register(_LogCollector())
     return registry
 
 
+class _LogCollector(Collector):
+    def collect(self) -> Iterator[Metric]:
+        doc = "Log lines dropped because nobody read them in time."
+        yield counter("heliograph_log_lines_dropped_total", doc, dropped_lines())
+
+
 def expose(registry: CollectorRegistry) -> str:
-    """The text format, version 0.0.4."""
+    """Return the metrics in the text format, version 0.0.4."""
     lines = []
     for metric in registry.collect():
         name = metric.name

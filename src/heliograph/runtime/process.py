@@ -1,11 +1,13 @@
-"""One router process: alone in its directory, ready when it says so, stopped by a signal.
+"""One router process: alone in its directory, stopped by a signal.
 
 A first SIGTERM or SIGINT stops cleanly; a second one ends the process at once, which loses nothing
 that was acknowledged.
 """
 
 import asyncio
+import atexit
 import fcntl
+import gc
 import logging
 import os
 import resource
@@ -15,8 +17,9 @@ import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
+from heliograph.runtime import logs
 from heliograph.runtime.errors import StartError
 from heliograph.transport import loop as net
 
@@ -36,24 +39,22 @@ logger = logging.getLogger(__name__)
 LOCK = "lock"
 LOCK_ATTEMPTS = 5
 LOCK_DELAY = 0.05
+SAME_REQUEST = 0.5
+"""A signal this many seconds after the first one is the same request, sent by two senders."""
 
 Serve = Callable[[], AbstractAsyncContextManager[str]]
-"""Runs a router inside the context, which gives its address once it accepts."""
+"""Returns a context that runs a router and yields its address once it accepts connections."""
 
 
 def run(directory: Path, serve: Serve) -> int:
-    """Run a router until a signal; the result is the exit code.
-
-    Files that it makes from now on, such as a database, are its user's alone.
-    """
-    os.umask(0o077)
-    with lock(directory) as told:
-        return net.run(_run(serve, told))
+    """Run a router until a signal; the result is the exit code."""
+    atexit.register(gc.freeze)  # collecting all modules takes longer than stopping the router
+    with lock(directory) as record_address:
+        return net.run(_run(serve, record_address))
 
 
-def run_in(directory: Path, work: Coroutine[Any, Any, int]) -> int:
-    """Run something that sees to its own signals, alone in a directory."""
-    os.umask(0o077)
+def run_in(directory: Path, work: Coroutine[object, object, int]) -> int:
+    """Run work that handles signals itself, with the directory locked."""
     try:
         with lock(directory):
             return net.run(work)
@@ -61,17 +62,23 @@ def run_in(directory: Path, work: Coroutine[Any, Any, int]) -> int:
         work.close()
 
 
-async def _run(serve: Serve, told: Callable[[str], None]) -> int:
+async def _run(serve: Serve, record_address: Callable[[str], None]) -> int:
     main = asyncio.current_task()
     assert main is not None  # noqa: S101
     stopping = asyncio.Event()
     is_ready = False
+    asked_at = 0.0
 
     def stop(number: int) -> None:
         name = signal.Signals(number).name
+        nonlocal asked_at
         if stopping.is_set():
+            if time.monotonic() - asked_at < SAME_REQUEST:
+                return
             logger.warning("%s again: ending at once", name)
+            logs.flush()
             os._exit(128 + number)
+        asked_at = time.monotonic()
         logger.info("%s: stopping", name)
         notify_systemd("STOPPING=1")
         stopping.set()
@@ -84,7 +91,7 @@ async def _run(serve: Serve, told: Callable[[str], None]) -> int:
     try:
         async with serve() as address:
             is_ready = True
-            told(address)
+            record_address(address)
             print(f"ready {address}", flush=True)  # noqa: T201
             notify_systemd("READY=1")
             logger.info("ready")
@@ -93,16 +100,17 @@ async def _run(serve: Serve, told: Callable[[str], None]) -> int:
         if not stopping.is_set():
             raise
         logger.info("stopped before it was ready")
-        os._exit(0)  # a thread that waits for a database would be waited for
+        logs.flush()
+        os._exit(0)  # otherwise the exit waits for threads that wait for a database
     logger.info("stopped")
     return 0
 
 
 @contextmanager
 def lock(directory: Path) -> Iterator[Callable[[str], None]]:
-    """Hold a directory; the kernel lets go of it however the process ends.
+    """Lock a directory; the kernel releases it however the process ends.
 
-    The function it gives notes the address, for `running_address`.
+    The function it yields records the address, for `running_address`.
     """
     try:
         descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
@@ -120,16 +128,16 @@ def lock(directory: Path) -> Iterator[Callable[[str], None]]:
                 " first, or choose another directory"
             )
 
-        def note(address: str) -> None:
+        def record(address: str) -> None:
             try:
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{os.getpid()}\n{address}\n".encode(), 0)
             except OSError as exc:
                 raise StartError(f"{directory}: cannot be written: {exc.strerror}") from exc
 
-        note("")
+        record("")
         try:
-            yield note
+            yield record
         finally:
             os.ftruncate(descriptor, 0)
 
@@ -147,19 +155,19 @@ def _take(file: TextIO) -> bool:
 
 
 def running_address(directory: Path) -> str | None:
-    """The address of the router that runs in a directory, if one does."""
+    """Return the address of the router that runs in a directory, or None."""
     lines = _held(directory)
     return (lines[1] or None) if len(lines) > 1 else None
 
 
 def holder(directory: Path) -> int | None:
-    """The process that holds a directory, if one does."""
+    """Return the ID of the process that locks a directory, or None."""
     lines = _held(directory)
     return int(lines[0]) if lines else None
 
 
 def _held(directory: Path) -> list[str]:
-    """What the one who holds a directory noted; nothing if nobody does."""
+    """Return the lines that the process which locks a directory recorded."""
     try:
         with (directory / LOCK).open() as file:
             lines = file.read().splitlines()
@@ -173,7 +181,7 @@ def _held(directory: Path) -> list[str]:
 
 
 def notify_systemd(state: str) -> None:
-    """Tell the service manager, if it wants to know: see sd_notify(3)."""
+    """Notify the service manager, if there is one: see sd_notify(3)."""
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path:
         return
@@ -182,14 +190,14 @@ def notify_systemd(state: str) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
             sock.sendto(state.encode(), target)
     except OSError as exc:
-        logger.warning("the service manager cannot be told: %s", exc.strerror)
+        logger.warning("cannot notify the service manager: %s", exc.strerror)
 
 
 def raise_file_limit(wanted: int) -> None:
-    """Allow as many descriptors as the system lets us, and tell if connections may need more."""
+    """Raise the limit of descriptors as far as possible, and warn if connections may need more."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # macOS says that there is no limit, and then refuses to set it.
+        # macOS reports no limit, and then refuses to set it.
         target = hard if hard != resource.RLIM_INFINITY else wanted
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))

@@ -1,1 +1,1 @@
-"""A local world to run the parts in: peers, phones, load; never imported by what it simulates."""
+"""Simulated peers, phones and load to run the parts locally; never imported by those parts."""

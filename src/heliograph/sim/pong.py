@@ -1,4 +1,6 @@
-"""A router of either protocol that knows one command, PING, and prohibits all others."""
+"""A router of either protocol that serves only PING and prohibits all other commands."""
+
+from typing import TypeVar
 
 from heliograph.transport.handshake import ServiceRequest
 from heliograph.transport.server import Answer, ServerConnection
@@ -6,14 +8,16 @@ from heliograph.wire.errors import ErrorCode, TransportError
 from heliograph.wire.requests import Request
 from heliograph.wire.table import PING, PONG
 
+_Command = TypeVar("_Command")
+
 
 class PongRouter:
-    """What a listener needs behind it when only the transport matters."""
+    """A minimal router for a listener, to test the transport alone."""
 
     def connected(self, connection: ServerConnection) -> None:
         pass
 
-    def received(self, connection: ServerConnection, requests: list[Request]) -> None:
+    def received(self, connection: ServerConnection, requests: list[Request[_Command]]) -> None:
         prohibited = connection.listener.error(ErrorCode.CMD_PROHIBITED)
         connection.answer(
             [

@@ -1,25 +1,26 @@
-"""A local world in one process: both routers and an APNs simulator, on free loopback ports."""
+"""Both routers and an APNs simulator in one process, on free loopback ports."""
 
 import contextlib
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from heliograph.crypto.certificates import create_authority, issue_leaf
 from heliograph.ntf.router import NtfRouter
 from heliograph.push.apns import ApnsConfig, ApnsProvider
 from heliograph.push.http import HttpSettings
 from heliograph.push.provider import Provider
-from heliograph.sim.apns import KEY_FILE, ApnsService, provider_key
-from heliograph.sim.simulator import Simulator
-from heliograph.smp.context import Rules
-from heliograph.smp.router import SmpRouter, SmpSettings
+from heliograph.sim.providers.apns import KEY_FILE, ApnsService, provider_key
+from heliograph.sim.providers.simulator import Simulator
+from heliograph.smp.router import SmpRouter
+from heliograph.smp.settings import Rules, SmpSettings
 from heliograph.transport.handshake import ServerIdentity
 from heliograph.transport.protocols import NTF, SMP, Protocol
 from heliograph.transport.server import Listener, Router
 from heliograph.wire.addresses import ServerAddress, decode_host
-from heliograph.wire.tokens import PushProvider
+from heliograph.wire.ntf.tokens import PushProvider
 
 HOST = "127.0.0.1"
 
@@ -35,7 +36,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world(directory: Path, *, quota: int = 128) -> AsyncIterator[World]:
-    """Everything stops, and nothing is left but the directory."""
+    """Run both routers and the simulator inside the context; keep the directory afterwards."""
     async with contextlib.AsyncExitStack() as stack:
         apns = Simulator(ApnsService(provider_key(directory)), directory)
         await apns.start()
@@ -64,8 +65,14 @@ def _providers(apns: Simulator, directory: Path) -> dict[PushProvider, Provider]
     return {PushProvider.APNS_TEST: ApnsProvider(config)}
 
 
+_Command = TypeVar("_Command")
+_Response = TypeVar("_Response")
+
+
 async def _listen(
-    stack: contextlib.AsyncExitStack, protocol: Protocol, router: Router
+    stack: contextlib.AsyncExitStack,
+    protocol: Protocol[_Command, _Response],
+    router: Router[_Command],
 ) -> ServerAddress:
     now = time.time()
     authority = create_authority(f"{protocol.scheme.name} simulated CA", now)

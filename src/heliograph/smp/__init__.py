@@ -1,5 +1,5 @@
-"""The messaging router: queues, notifier credentials, and notifications to their subscribers.
+"""The messaging router: queues, messages, notifier credentials and notifications.
 
-Decisions are made in memory, on the event loop; nothing is answered before it is durable. It knows
-no other part of Heliograph: they meet on the wire and in the journal.
+Commands are decided in memory, on the event loop, and answered once their changes are durable. The
+package imports no other part of Heliograph: they meet on the wire and in the journal.
 """

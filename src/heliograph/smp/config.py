@@ -4,17 +4,33 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from heliograph.runtime.errors import ConfigError
-from heliograph.runtime.options import option
-from heliograph.runtime.sections import Clients, Journal, Listen, Log, Metrics, Store
-from heliograph.smp.context import Rules
-from heliograph.smp.router import DAY, SmpSettings
+from heliograph.net.public import is_public
+from heliograph.runtime.config.operations import (
+    NOT_ALLOWED,
+    ControlOptions,
+    StatsOptions,
+    read_password,
+)
+from heliograph.runtime.config.options import option
+from heliograph.runtime.config.sections import (
+    Clients,
+    JournalOptions,
+    Listen,
+    LogOptions,
+    Metrics,
+    Store,
+)
+from heliograph.runtime.limits import RateLimit
+from heliograph.smp.settings import DAY, ProxySettings, Rules, SmpLimits, SmpSettings
+from heliograph.transport.socks import SocksMode, SocksProxy, parse_socks
 from heliograph.wire.addresses import valid_password
 
 __all__ = ["PREFIX", "SmpConfig"]
 
 PREFIX = "HELIOGRAPH_SMP"
 STORE_NAME = "smp.db"
+NEW_QUEUES_PER_MINUTE = 1000
+COMMANDS_PER_SECOND = 3000.0
 
 INTRODUCTION = """\
 The configuration of a Heliograph messaging router, in TOML (https://toml.io).
@@ -23,8 +39,6 @@ A key that is commented out has the value shown. Every key can also be set in th
 HELIOGRAPH_SMP_SECTION_KEY: HELIOGRAPH_SMP_LISTEN_PORT=5224, for instance. The environment wins over
 this file, and options of the command line win over both.
 After a change: heliograph smp check-config, then restart the router."""
-
-_NOT_ALLOWED = "must be printable text without spaces, @, : and /"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +52,18 @@ class SmpListen(Listen):
 class QueueOptions:
     """Queues and their messages."""
 
-    allow_new: bool = option(True, "Whether queues can be created.")
+    allow_new: bool = option(
+        True, "Whether queues can be created. Those that exist work, and so does forwarding."
+    )
     password: str = option(
-        "", "What clients must know to create queues. If empty: nothing.", secret=True
+        "",
+        "The password that clients need to create queues, and to have commands forwarded. Empty for"
+        " none.",
+        secret=True,
     )
     password_file: str = option(
         "",
-        "A file that has the password, instead of `password`. A relative path begins in this"
+        "A file with the password, instead of `password`. A relative path starts in this"
         " directory.",
     )
     quota: int = option(128, "How many messages a queue holds before senders must wait.", minimum=1)
@@ -60,22 +79,38 @@ class QueueOptions:
         if self.password and self.password_file:
             yield "password_file", "there is a password as well: remove one of them"
         if not valid_password(self.password.encode()):
-            yield "password", _NOT_ALLOWED
+            yield "password", NOT_ALLOWED
 
     def password_in(self, directory: Path) -> bytes | None:
-        """The password, from wherever it is. Raises `ConfigError`."""
-        if not self.password_file:
-            return self.password.encode() or None
-        file = directory / self.password_file
-        try:
-            password = file.read_bytes().strip()
-        except OSError as exc:
-            raise ConfigError(
-                [f"[queues] password_file: {file}: cannot be read: {exc.strerror}"]
-            ) from exc
-        if not password or not valid_password(password):
-            raise ConfigError([f"[queues] password_file: {file}: {_NOT_ALLOWED}, and not empty"])
-        return password
+        """Return the password from the configuration or its file. Raises `ConfigError`."""
+        return read_password(directory, "[queues] password", self.password, self.password_file)
+
+
+@dataclass(frozen=True, slots=True)
+class SmpLimitOptions:
+    """What clients may request. 0 is no limit."""
+
+    new_queues_per_minute: int | None = option(
+        None,
+        "Queues created from one address, or from one IPv6 /64; clients behind one proxy share it."
+        " Beyond it the answer is QUOTA. If not set: 1000, and connections from this machine, such"
+        " as those of a Tor daemon, are not limited.",
+        minimum=0,
+        example=1000,
+    )
+    commands_per_second: float | None = option(
+        None,
+        "Commands on one connection; one second's worth may come at once, and more wait. If not"
+        " set: 3000, and connections from this machine are not limited.",
+        minimum=0,
+        example=3000.0,
+    )
+
+    def limits(self) -> SmpLimits:
+        return SmpLimits(
+            RateLimit.of(self.new_queues_per_minute, NEW_QUEUES_PER_MINUTE),
+            RateLimit.of(self.commands_per_second, COMMANDS_PER_SECOND),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +133,76 @@ class NotificationOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ProxyOptions:
+    """Private routing: commands that senders have this router forward to other routers."""
+
+    enabled: bool = option(
+        True, "Whether to forward commands. Clients need the password of [queues], if there is one."
+    )
+    allow_private: bool = option(
+        False,
+        "Whether to connect to private, loopback and link-local addresses. Senders choose the"
+        " destinations: with this, they can reach the router's own network.",
+    )
+    max_connections: int = option(
+        1000, "How many sessions with other routers may be open.", minimum=1
+    )
+    max_in_flight: int = option(
+        8192, "How many forwarded commands may wait for an answer, 16 KB each.", minimum=1
+    )
+    connect_timeout: float = option(
+        45.0, "How long to wait for a connection to another router.", unit="seconds", above=0
+    )
+    request_timeout: float = option(
+        30.0, "How long to wait for the answer to a forwarded command.", unit="seconds", above=0
+    )
+    retry_after: float = option(
+        30.0,
+        "How long a router that could not be reached is not tried again.",
+        unit="seconds",
+        minimum=0,
+    )
+    own_domains: tuple[str, ...] = option(
+        (), "Domains of messaging routers of your own, to be counted apart.", example=("my.org",)
+    )
+    socks_proxy: str = option(
+        "",
+        "[USER:PASSWORD@]HOST:PORT of a SOCKS 5 proxy, such as Tor's. If empty: none, and routers"
+        " that have only onion hosts cannot be reached.",
+        secret=True,
+    )
+    socks_mode: str = option(
+        "onion",
+        "Whether the SOCKS proxy is for onion hosts only or for all; it then resolves their names.",
+        choices=tuple(mode.value for mode in SocksMode),
+    )
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        try:
+            self.socks()
+        except ValueError:
+            yield "socks_proxy", "must be HOST:PORT or USER:PASSWORD@HOST:PORT"
+
+    def socks(self) -> SocksProxy | None:
+        """Return the SOCKS proxy. Raises `ValueError`."""
+        return parse_socks(self.socks_proxy, SocksMode(self.socks_mode))
+
+    def settings(self) -> ProxySettings:
+        return ProxySettings(
+            enabled=self.enabled,
+            allow=None if self.allow_private else is_public,
+            socks=self.socks(),
+            own_domains=self.own_domains,
+            max_connections=self.max_connections,
+            max_in_flight=self.max_in_flight,
+            max_in_flight_each=max(1, self.max_in_flight // 8),
+            connect_timeout=self.connect_timeout,
+            request_timeout=self.request_timeout,
+            retry_after=self.retry_after,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class SmpConfig:
     """All sections of `config.toml`."""
 
@@ -105,13 +210,17 @@ class SmpConfig:
     store: Store = field(default_factory=Store)
     queues: QueueOptions = field(default_factory=QueueOptions)
     notifications: NotificationOptions = field(default_factory=NotificationOptions)
+    proxy: ProxyOptions = field(default_factory=ProxyOptions)
+    limits: SmpLimitOptions = field(default_factory=SmpLimitOptions)
     clients: Clients = field(default_factory=Clients)
+    stats: StatsOptions = field(default_factory=StatsOptions)
+    control: ControlOptions = field(default_factory=ControlOptions)
     metrics: Metrics = field(default_factory=Metrics)
-    log: Log = field(default_factory=Log)
-    journal: Journal = field(default_factory=Journal)
+    log: LogOptions = field(default_factory=LogOptions)
+    journal: JournalOptions = field(default_factory=JournalOptions)
 
     def settings(self, directory: Path) -> SmpSettings:
-        """What the router is told. Raises `ConfigError` if the password cannot be read."""
+        """Return the router's settings. Raises `ConfigError` if the password cannot be read."""
         queues, notifications = self.queues, self.notifications
         return SmpSettings(
             rules=Rules(
@@ -119,6 +228,8 @@ class SmpConfig:
                 password=queues.password_in(directory),
                 allow_new_queues=queues.allow_new,
             ),
+            limits=self.limits.limits(),
+            proxy=self.proxy.settings(),
             ntf_delivery_interval=notifications.delivery_interval,
             message_ttl=queues.message_ttl_days * DAY,
             notification_ttl=notifications.ttl_days * DAY,

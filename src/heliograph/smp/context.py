@@ -1,95 +1,108 @@
-"""What all commands share: the router's state, and answers that wait until it is durable."""
+"""State that the command handlers share, and answers that wait until changes are durable."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from heliograph.smp.changes import Peeked
-from heliograph.smp.clients import Client, Subscribers
-from heliograph.smp.delivery import Delivery
-from heliograph.smp.metrics import Counters
-from heliograph.smp.outgoing import Outgoing
-from heliograph.smp.queues import Queues
-from heliograph.smp.records import Queue, Service
-from heliograph.smp.store import Store
+from heliograph.runtime.limits import AddressLimit
+from heliograph.smp.clients.clients import Subscribers
+from heliograph.smp.clients.outgoing import AnyRequest, ReplyBuffer, Requester
+from heliograph.smp.notifications.delivery import NotificationDelivery
+from heliograph.smp.observer import SmpObserver
+from heliograph.smp.settings import Rules
+from heliograph.smp.store.cache import QueueCache
+from heliograph.smp.store.changes import Peeked
+from heliograph.smp.store.records import QueueRecord, ServiceRecord
+from heliograph.smp.store.store import SmpStore
 from heliograph.wire import smp
 from heliograph.wire.errors import STORE
-from heliograph.wire.requests import Request
+from heliograph.wire.smp import SmpResponse
 
+__all__ = ["STORE_FAILED", "CommandContext", "Requester"]
 
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What the operator decides."""
-
-    quota: int = 128
-    password: bytes | None = None
-    allow_new_queues: bool = True
+STORE_FAILED = smp.ERR(STORE("the router's store failed"))
 
 
 @dataclass(slots=True)
-class Context:
-    """A command's handler decides in memory, notes the changes here, and says what to answer.
+class CommandContext:
+    """The router's state, as command handlers see it.
 
-    It returns the answer if nothing changed, else None after one of the functions below. Handlers
-    run one after another on the event loop, so each sees what all before it decided.
+    A handler decides in memory, records its changes here, and returns the answer if nothing
+    changed, else None after one of the methods below. Handlers run one after another on the event
+    loop, so each sees the decisions of all before it.
     """
 
     rules: Rules
-    store: Store
-    queues: Queues
+    store: SmpStore
+    queues: QueueCache
     subscribers: Subscribers
-    services: dict[bytes, Service]
-    delivery: Delivery
-    outgoing: Outgoing
-    counters: Counters
+    services: dict[bytes, ServiceRecord]
+    delivery: NotificationDelivery
+    outgoing: ReplyBuffer
+    observer: SmpObserver
+    new_queues: AddressLimit
 
-    def change(self, queue: Queue) -> None:
-        """The record of the queue is to be stored."""
+    def change(self, queue: QueueRecord) -> None:
+        """Store the record of the queue with the next batch."""
         changes = self.store.changes
         changes.touched.add(queue.recipient_id)
         changes.queues[queue.recipient_id] = queue
 
+    def delete_link(self, queue: QueueRecord) -> None:
+        """Delete the link of a queue, with its data."""
+        self.queues.set_link(queue, None)
+        self.store.changes.links[queue.recipient_id] = None
+        self.change(queue)
+
     def then(
         self,
-        client: Client,
-        request: Request,
+        client: Requester,
+        request: AnyRequest,
         done: Callable[[Peeked], None],
         undo: Callable[[], None] | None = None,
-    ) -> None:
-        """Continue once all changes so far are durable, or undo and answer that they could not be.
+    ) -> SmpResponse | None:
+        """Call `done` once all changes so far are durable; if that fails, undo and answer ERR.
 
-        Records need no undoing: they are forgotten, and read again.
+        Return None, for a handler to return. Queue records need no undo: they are dropped from
+        the cache, and loaded again.
         """
 
         def failed(_: Exception) -> None:
             if undo is not None:
                 undo()
-            error = smp.ERR(STORE("the router's store failed"))
-            self.outgoing.answer(client, request, error)
+            self.outgoing.answer(client, request, STORE_FAILED)
 
         self.store.changes.then(done, failed)
+        return None
 
     def when_durable(self, action: Callable[[], None]) -> None:
-        """Do something once all changes so far are durable, and nothing if they could not be."""
+        """Call `action` once all changes so far are durable; not if that fails."""
         self.store.changes.then(lambda _: action(), lambda _: None)
 
-    def answer(self, client: Client, request: Request, queue: Queue, message: Any) -> Any:
-        """Answer a command that changes nothing, but not before what it relies on is durable."""
+    def answer(
+        self,
+        client: Requester,
+        request: AnyRequest,
+        queue: QueueRecord,
+        message: SmpResponse,
+    ) -> SmpResponse | None:
+        """Answer a command that changes nothing, once the changes it relies on are durable."""
         if self.store.is_changing(queue.recipient_id):
             return self.answer_when_durable(client, request, message)
         return message
 
-    def answer_when_durable(self, client: Client, request: Request, message: Any) -> None:
-        self.then(client, request, lambda _: self.outgoing.answer(client, request, message))
+    def answer_when_durable(
+        self, client: Requester, request: AnyRequest, message: SmpResponse
+    ) -> SmpResponse | None:
+        return self.then(client, request, lambda _: self.outgoing.answer(client, request, message))
 
     def then_with_message(
         self,
-        client: Client,
-        request: Request,
-        queue: Queue,
+        client: Requester,
+        request: AnyRequest,
+        queue: QueueRecord,
         done: Callable[[Peeked], None],
         undo: Callable[[], None] | None = None,
-    ) -> None:
-        """As `then`, with the first message of the queue."""
+    ) -> SmpResponse | None:
+        """Like `then`; `done` also gets the first message of the queue."""
         self.store.changes.peeks.add(queue.recipient_id)
-        self.then(client, request, done, undo)
+        return self.then(client, request, done, undo)

@@ -1,7 +1,7 @@
-"""What the router counts, and the names under which Prometheus sees it.
+"""Prometheus metrics of the messaging router.
 
-The names are the reference's, misspellings included, wherever we have the same number; what only
-we know begins with `heliograph_smp_`. Nothing here may tell one client or queue from another.
+Names are those of the reference, misspellings included, where it has the same metric; our own
+begin with `heliograph_smp_`. No label may identify a client or a queue.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from heliograph import __version__
 from heliograph.journal.metrics import journal_metrics
 from heliograph.runtime.metrics import counter, gauge
+from heliograph.smp.counters import RelayOutcome, ServiceEvent
 from heliograph.wire.handshakes import ServiceRole
 
 if TYPE_CHECKING:
@@ -28,59 +29,37 @@ logger = logging.getLogger(__name__)
 
 COUNT_INTERVAL = 60.0
 COUNT_SHARE = 0.01
-"""The part of its time that the store's reader may spend on counting."""
-
-
-@dataclass(slots=True)
-class Counters:
-    """Plain numbers, because they are counted on every command."""
-
-    queues_created: int = 0
-    queues_secured: int = 0
-    queues_deleted: int = 0
-    subscribed: int = 0
-    subscription_ended: int = 0
-    messages_sent: int = 0
-    messages_notify_sent: int = 0
-    messages_quota: int = 0
-    messages_received: int = 0
-    messages_get: int = 0
-    messages_expired: int = 0
-    notifiers_created: int = 0
-    notifiers_deleted: int = 0
-    notifier_subscribed: int = 0
-    notifications_delivered: int = 0
-    notifications_redelivered: int = 0
-    service_associated: int = 0
-    service_associated_again: int = 0
-    service_dissociated: int = 0
-    auth_errors: int = 0
-    store_failures: int = 0
+"""The share of time that the store may spend on counting."""
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """Numbers that cost too much to count at every scrape."""
+class SmpTotals:
+    """Numbers that are too expensive to count at every scrape."""
 
-    queues: int
-    notifiers: int
-    messages: int
-    notifications: int
-    subscribed_clients: int
-    notified_clients: int
+    queues: int = 0
+    notifiers: int = 0
+    messages: int = 0
+    notifications: int = 0
+    subscribed_clients: int = 0
+    notified_clients: int = 0
 
 
 class SmpCollector(Collector):
-    """Reads the router's numbers when Prometheus asks; `count` keeps the costly ones at hand."""
+    """Reads the router's numbers at each scrape; `count` refreshes the expensive ones."""
 
     def __init__(self, router: "SmpRouter", listener: "Listener", port: int) -> None:
         self._router = router
         self._listener = listener
         self._port = str(port)
-        self._totals: Totals | None = None
+        self._totals: SmpTotals | None = None
+
+    @property
+    def totals(self) -> SmpTotals:
+        """Return the numbers counted last, zeros before the first time."""
+        return self._totals or SmpTotals()
 
     async def count(self) -> None:
-        """Count what is costly, every minute or less often, for ever."""
+        """Refresh the expensive numbers, every minute or less often, for ever."""
         while True:
             started = time.monotonic()
             try:
@@ -90,23 +69,24 @@ class SmpCollector(Collector):
             taken = time.monotonic() - started
             await asyncio.sleep(max(COUNT_INTERVAL, taken / COUNT_SHARE))
 
-    async def _count(self) -> Totals:
+    async def _count(self) -> SmpTotals:
         clients = self._router.clients
         subscribed = sum(1 for client in clients if client.subscriptions)
         notified = sum(1 for client in clients if client.notifiers or client.service_count)
-        return Totals(*await self._router.store.counts(), subscribed, notified)
+        return SmpTotals(*await self._router.store.counts(), subscribed, notified)
 
     def collect(self) -> Iterator[Metric]:
         yield from self._queues()
         yield from self._messages()
         yield from self._notifications()
         yield from self._services()
+        yield from self._relays()
         yield from self._connections()
         yield from self._own()
-        yield from journal_metrics("smp", self._router.journal)
+        yield from journal_metrics("smp", self._router.observer.journal)
 
     def _queues(self) -> Iterator[Metric]:
-        counters, totals = self._router.counters, self._totals
+        counters, totals = self._router.observer.counters, self._totals
         yield counter("simplex_smp_queues_created", "Created queues.", counters.queues_created)
         yield counter("simplex_smp_queues_secured", "Secured queues.", counters.queues_secured)
         yield counter(
@@ -123,7 +103,7 @@ class SmpCollector(Collector):
                 yield gauge(name, "Stored queues with a notifier.", totals.notifiers)
 
     def _messages(self) -> Iterator[Metric]:
-        counters, totals = self._router.counters, self._totals
+        counters, totals = self._router.observer.counters, self._totals
         yield counter("simplex_smp_messages_sent", "Sent messages.", counters.messages_sent)
         yield counter(
             "simplex_smp_messages_sent_errors",
@@ -157,7 +137,7 @@ class SmpCollector(Collector):
             )
 
     def _notifications(self) -> Iterator[Metric]:
-        counters, totals = self._router.counters, self._totals
+        counters, totals = self._router.observer.counters, self._totals
         yield counter(
             "simplex_smp_messages_notify_sent",
             "Sent messages with the notification flag.",
@@ -199,7 +179,7 @@ class SmpCollector(Collector):
             )
 
     def _services(self) -> Iterator[Metric]:
-        counters = self._router.counters
+        events = self._router.observer.counters.services[ServiceRole.NOTIFIER]
         subscribed = self._router.subscribers.services
         services = [
             service
@@ -215,17 +195,17 @@ class SmpCollector(Collector):
         yield counter(
             "simplex_smp_ntf_services_assoc_new",
             "New associations of queues with services.",
-            counters.service_associated,
+            events[ServiceEvent.ASSOCIATED],
         )
         yield counter(
             "simplex_smp_ntf_services_assoc_duplicate",
             "Repeated associations of queues with services.",
-            counters.service_associated_again,
+            events[ServiceEvent.ASSOCIATED_AGAIN],
         )
         yield counter(
             "simplex_smp_ntf_services_assoc_removed",
             "Removed associations of queues with services.",
-            counters.service_dissociated,
+            events[ServiceEvent.DISSOCIATED],
         )
         yield gauge(
             "simplex_smp_ntf_services_sub_queues",
@@ -236,6 +216,37 @@ class SmpCollector(Collector):
             "simplex_smp_subscribtion_nts_services_total",
             "Services subscribed to notifications.",
             len(subscribed),
+        )
+
+    def _relays(self) -> Iterator[Metric]:
+        counters = self._router.observer.counters
+        for name, what, relays in (
+            ("sessions", "Sessions with other routers", counters.relay_sessions),
+            ("messages", "Commands forwarded to other routers", counters.relay_commands),
+        ):
+            sources = {"all": relays.all, "own": relays.own}
+            yield counter(
+                f"simplex_smp_relay_{name}_requests",
+                f"{what}: requests.",
+                {source: found.total() for source, found in sources.items()},
+                label="source",
+            )
+            yield counter(
+                f"simplex_smp_relay_{name}_successes",
+                f"{what}: successes.",
+                {source: found[RelayOutcome.SUCCESS] for source, found in sources.items()},
+                label="source",
+            )
+            errors = Metric(f"simplex_smp_relay_{name}_errors", f"{what}: errors.", "counter")
+            for source, found in sources.items():
+                for outcome in (RelayOutcome.CONNECT, RelayOutcome.COMPAT, RelayOutcome.OTHER):
+                    labels = {"source": source, "type": outcome.value}
+                    errors.add_sample(errors.name, labels, found[outcome])
+            yield errors
+        yield counter(
+            "simplex_smp_relay_messages_received",
+            "Commands that other routers forwarded.",
+            counters.forwarded_received,
         )
 
     def _connections(self) -> Iterator[Metric]:
@@ -253,25 +264,31 @@ class SmpCollector(Collector):
         yield gauge("simplex_smp_clients_total", "Clients.", len(self._router.clients))
 
     def _own(self) -> Iterator[Metric]:
-        counters, totals = self._router.counters, self._totals
+        counters, totals = self._router.observer.counters, self._totals
         for name, doc, value in (
-            ("auth_errors", "Commands refused, by whatever rule.", counters.auth_errors),
-            ("store_failures", "Batches the store failed to keep.", counters.store_failures),
+            ("auth_errors", "Refused commands.", counters.auth_errors),
+            ("store_failures", "Batches that the store failed to commit.", counters.store_failures),
             (
                 "notifications_redelivered",
-                "Notifications sent and not known to have arrived.",
+                "Notifications that were sent, not confirmed, and will be sent again.",
                 counters.notifications_redelivered,
             ),
             (
                 "connections_refused",
-                "Connections closed at once, because there were too many.",
+                "Connections refused because there were too many.",
                 self._listener.refused_connections,
             ),
         ):
             yield counter(f"heliograph_smp_{name}_total", doc, value)
+        yield counter(
+            "heliograph_smp_limited_total",
+            "How often a limit refused a new queue or made commands of a connection wait.",
+            {"new_queues": counters.queues_refused, "commands": counters.throttled},
+            "limit",
+        )
         if totals is not None:
             yield gauge(
                 "heliograph_smp_notifications_pending",
-                "Stored notifications, not yet known to have arrived.",
+                "Stored notifications, not yet confirmed.",
                 totals.notifications,
             )

@@ -1,101 +1,102 @@
-"""The messaging router: connections in, commands executed in order, everything durable.
+"""The messaging router: accepts connections, executes commands in order, makes changes durable.
 
-Thin: it loads the queues that commands name, has the commands verified and executed, and sends what
-comes of it. All decisions are in `commands`, `messaging`, `notifying` and `delivery`.
+It loads the queues that commands name, verifies and executes the commands, and sends the answers.
+The decisions are made in the handlers of `heliograph.smp.commands.handlers`.
 """
 
 import asyncio
 import logging
 import os
 import time
-from collections.abc import Coroutine
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
 
 from heliograph.db.database import Database
-from heliograph.journal.events import NO_JOURNAL, Journal
-from heliograph.smp.chronicle import Chronicle
-from heliograph.smp.clients import Client, Subscribers
-from heliograph.smp.commands import Commands
-from heliograph.smp.context import Context, Rules
-from heliograph.smp.delivery import Delivery
-from heliograph.smp.metrics import Counters
-from heliograph.smp.outgoing import Outgoing
-from heliograph.smp.queues import Name, Queues
-from heliograph.smp.records import ID_SIZE, Service
-from heliograph.smp.schema import MIGRATIONS
-from heliograph.smp.store import Store
-from heliograph.smp.verify import ENTITY_OF, check
+from heliograph.journal.journal import NO_JOURNAL, Journal
+from heliograph.opening import Closing
+from heliograph.runtime.limits import AddressLimit, allowance_for
+from heliograph.smp.clients.clients import SmpClient, Subscribers
+from heliograph.smp.clients.forwarded import ForwardedSender
+from heliograph.smp.clients.outgoing import ReplyBuffer, Requester
+from heliograph.smp.commands.forwarded import ForwardedCommands
+from heliograph.smp.commands.handlers import CommandHandlers
+from heliograph.smp.context import STORE_FAILED, CommandContext
+from heliograph.smp.notifications.delivery import NotificationDelivery
+from heliograph.smp.observer import SmpObserver, report_recovered
+from heliograph.smp.operator import QueueOperator
+from heliograph.smp.relays import Relays
+from heliograph.smp.settings import SmpSettings
+from heliograph.smp.store.cache import Name, QueueCache
+from heliograph.smp.store.records import ID_SIZE, ServiceRecord
+from heliograph.smp.store.schema import MIGRATIONS
+from heliograph.smp.store.store import SmpStore
+from heliograph.smp.verify import CLAIMING, ENTITY_OF, check, claimed_names
+from heliograph.tasks import TaskScope
 from heliograph.transport.handshake import ServiceRequest
 from heliograph.transport.server import ServerConnection
 from heliograph.wire import smp
-from heliograph.wire.errors import STORE, ErrorCode, TransportError
+from heliograph.wire.errors import ErrorCode, TransportError
 from heliograph.wire.requests import Request
+from heliograph.wire.smp import SmpCommand
 
 logger = logging.getLogger(__name__)
 
-DAY = 86_400
+
+MIN_THROTTLE = 0.01
+"""Seconds: a shorter pause would execute throttled commands one by one."""
 
 
-@dataclass(frozen=True, slots=True)
-class SmpSettings:
-    """Times in seconds."""
+class SmpRouter(Closing):
+    """A `heliograph.transport.server.Router`. Open one with `SmpRouter.start`.
 
-    rules: Rules = field(default_factory=Rules)
-    ntf_delivery_interval: float = 1.5
-    message_ttl: float = 21 * DAY
-    notification_ttl: float = 7 * DAY
-    expiration_interval: float = 3600
-    cached_queues: int = 200_000
-
-
-class SmpRouter:
-    """A `heliograph.transport.server.Router`. Make one by `SmpRouter.start`."""
+    It makes the parts of the router and passes commands to them; it has one attribute per part.
+    """
 
     def __init__(self, database: Database, settings: SmpSettings, journal: Journal) -> None:
         self.settings = settings
-        self.counters = Counters()
-        self.clients: set[Client] = set()
+        self.observer = SmpObserver(journal)
+        self.clients: set[SmpClient] = set()
         self.subscribers = Subscribers()
-        self.services: dict[bytes, Service] = {}
-        self._services_by_fingerprint: dict[bytes, Service] = {}
-        self.journal = journal
-        self.chronicle = Chronicle(journal)
+        self.services: dict[bytes, ServiceRecord] = {}
+        self._services_by_fingerprint: dict[bytes, ServiceRecord] = {}
         self._database = database
-        self._outgoing = Outgoing()
-        self.store = Store(
-            database, self._store_failed, self._store_settled, self.chronicle.removed
+        self._outgoing = ReplyBuffer()
+        self._tasks = TaskScope()
+        self._forwarded = ForwardedCommands(self.observer)
+        self._relays = Relays(settings.proxy)
+        self.store = SmpStore(
+            database,
+            self._store_failed,
+            self._store_settled,
+            self.observer.notifications_removed,
         )
-        self.queues = Queues(self.store, settings.cached_queues)
+        self.queues = QueueCache(self.store, settings.cached_queues)
         self._known = {command: self.queues.of(entity) for command, entity in ENTITY_OF.items()}
-        self._delivery = Delivery(
+        self.delivery = NotificationDelivery(
             self.store,
             self.subscribers,
             self._outgoing,
-            self.counters,
+            self.observer,
             interval=settings.ntf_delivery_interval,
-            on_delivered=self.chronicle.delivered,
-            on_stored=self.chronicle.stored,
         )
-        self._commands = Commands(
-            Context(
-                settings.rules,
-                self.store,
-                self.queues,
-                self.subscribers,
-                self.services,
-                self._delivery,
-                self._outgoing,
-                self.counters,
-            )
+        context = CommandContext(
+            settings.rules,
+            self.store,
+            self.queues,
+            self.subscribers,
+            self.services,
+            self.delivery,
+            self._outgoing,
+            self.observer,
+            AddressLimit(settings.limits.new_queues_per_minute),
         )
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.handlers = CommandHandlers(context, self._forwarded, self._relays, self._tasks)
+        self.operator = QueueOperator(context, self.handlers.queues)
 
     @classmethod
     async def start(
         cls, url: str, settings: SmpSettings | None = None, journal: Journal | None = None
     ) -> "SmpRouter":
-        """Open the store at `url` and begin to deliver and expire."""
+        """Open the store at `url`, and start to deliver notifications and expire messages."""
         database = await Database.open(url, MIGRATIONS, exclusive=True)
         router = cls(database, settings or SmpSettings(), journal or NO_JOURNAL)
         try:
@@ -104,41 +105,46 @@ class SmpRouter:
         except BaseException:
             await database.close()
             raise
-        chronicle, store = router.chronicle, router.store
-        chronicle.started()
-        for work in (
-            router._delivery.run(),
-            router._expire(),
-            chronicle.tell_recovered(store, store.next_notification),
-            chronicle.keep_counting(),
-        ):
-            router._run(work)
+        observer, store = router.observer, router.store
+        observer.started()
+        spawn = router._tasks.spawn
+        spawn(router.delivery.run(), name="deliver notifications")
+        spawn(router._expire(), name="expire messages")
+        spawn(
+            report_recovered(observer, store, store.next_notification),
+            name="report recovered notifications",
+        )
+        spawn(observer.report_counts(), name="report counts")
         return router
 
     async def close(self) -> None:
-        """Finish what was begun; everything answered is durable already."""
-        for task in self._tasks:
-            task.cancel()
-        self._delivery.close()
-        self._delivery.confirm(at_once=True)
-        self._database.hurry()
+        """Stop the background work and close the store; everything answered is durable."""
+        await self._tasks.close()
+        await self._relays.close()
+        await self.delivery.close()
+        self.delivery.confirm(at_once=True)
+        self._database.limit_wait()
         await self.store.drained()
         await self._database.close()
-        self.chronicle.stopped()
+        self.observer.stopped()
 
     # heliograph.transport.server.Router
 
     def connected(self, connection: ServerConnection) -> None:
         if connection.established is not None:
-            connection.state = client = Client(connection, connection.established)
+            limit = self.settings.limits.commands_per_second
+            allowance = allowance_for(limit, connection.peer_address, time.monotonic())
+            connection.state = client = SmpClient(connection, connection.established, allowance)
             self.clients.add(client)
-            self.chronicle.connected()
+            self.observer.connected()
 
-    def received(self, connection: ServerConnection, requests: list[Request]) -> None:
-        client: Client = connection.state
-        self.chronicle.commanded(requests)
-        if client.loading:
+    def received(self, connection: ServerConnection, requests: list[Request[SmpCommand]]) -> None:
+        client: SmpClient = connection.state
+        self.observer.commanded(requests)
+        if client.is_busy or client.allowance is not None:
             client.backlog += requests
+            if not client.is_busy:
+                self._serve_backlog(client)
             return
         self._serve(client, requests)
 
@@ -159,13 +165,13 @@ class SmpRouter:
         self.store.commit()
 
     def disconnected(self, connection: ServerConnection) -> None:
-        client: Client = connection.state
+        client: SmpClient = connection.state
         self.clients.discard(client)
         self.subscribers.disconnect(client)
-        self._delivery.disconnected(client)
+        self.delivery.disconnected(client)
 
     def writable(self, connection: ServerConnection) -> None:
-        self._commands.messaging.resume(connection.state)
+        self.handlers.messages.resume(connection.state)
         self.store.commit()
 
     def may_disconnect(self, connection: ServerConnection) -> bool:
@@ -173,56 +179,82 @@ class SmpRouter:
 
     # Private.
 
-    def _serve(self, client: Client, requests: list[Request]) -> None:
+    def _serve(self, client: Requester, requests: Sequence[Request[SmpCommand]]) -> None:
         if self._knows_all(requests):
             refused = self._execute(client, requests)
             if refused:
-                self._run(self._refuse(client, refused))
+                self._tasks.spawn(self._refuse(client, refused), name="refuse commands")
             return
         names = {
             (entity, request.entity_id)
             for request in requests
             if (entity := ENTITY_OF.get(type(request.command))) is not None
         }
-        client.loading = True
-        self._run(self._load_and_serve(client, requests, names))
+        names.update(*(claimed_names(request.command) for request in requests))
+        if isinstance(client, SmpClient):
+            client.is_busy = True
+        self._tasks.spawn(self._load_and_serve(client, requests, names), name="load queues")
 
-    def _knows_all(self, requests: list[Request]) -> bool:
+    def _serve_backlog(self, client: SmpClient) -> None:
+        """Serve what waits, as far as the client's allowance goes, and the rest later."""
+        requests = client.take_allowed(time.monotonic())
+        if requests:
+            self._serve(client, requests)
+        if client.backlog and not client.is_busy:
+            client.is_busy = True
+            self.observer.throttled()
+            self._tasks.spawn(self._resume(client), name="throttle commands")
+
+    async def _resume(self, client: SmpClient) -> None:
+        wait = 0.0 if client.allowance is None else client.allowance.wait
+        await asyncio.sleep(max(wait, MIN_THROTTLE))
+        client.is_busy = False
+        if client.is_connected:
+            self._serve_backlog(client)
+
+    def _knows_all(self, requests: Sequence[Request[SmpCommand]]) -> bool:
         for request in requests:
-            known = self._known.get(type(request.command))
+            kind = type(request.command)
+            known = self._known.get(kind)
             if known is not None and request.entity_id not in known:
                 return False
+            if kind in CLAIMING and any(
+                self.queues.get(*name) is None for name in claimed_names(request.command)
+            ):
+                return False  # only the store knows whether the ID is free
         return True
 
     async def _load_and_serve(
-        self, client: Client, requests: list[Request], names: set[Name]
+        self, client: Requester, requests: Sequence[Request[SmpCommand]], names: set[Name]
     ) -> None:
-        """Later commands of the client wait, so that they keep their order."""
+        """Load the named queues, then serve; the client's later commands wait, in order."""
         try:
             await self.queues.load(names)
         except Exception as exc:
             logger.error("loading queues failed: %s", exc)
-            error = smp.ERR(STORE("the router's store failed"))
             for request in requests:
-                self._outgoing.answer(client, request, error)
+                self._outgoing.answer(client, request, STORE_FAILED)
             self._outgoing.flush()
             requests = []
-        client.loading = False
-        if not client.is_connected:
+        connected = client.client if isinstance(client, ForwardedSender) else client
+        if client is connected:
+            connected.is_busy = False
+        if not connected.is_connected:
             return
         try:
             self._answer_refused(client, self._execute(client, requests))
-            if client.backlog:
-                backlog, client.backlog = client.backlog, []
-                self._serve(client, backlog)
+            if client is connected:
+                self._serve_backlog(connected)
         except Exception as exc:
             logger.exception("the router failed on a connection")
-            client.connection.abort(exc)
+            connected.connection.abort(exc)
 
-    def _execute(self, client: Client, requests: list[Request]) -> list[Request]:
-        """Do what may be done; the result are the commands that nobody authorized."""
+    def _execute(
+        self, client: Requester, requests: Sequence[Request[SmpCommand]]
+    ) -> list[Request[SmpCommand]]:
+        """Execute the authorized commands; return the unauthorized ones that name a queue."""
         refused = []
-        handlers = self._commands.handlers
+        handlers = self.handlers.by_command
         for request in requests:
             kind = type(request.command)
             known = self._known.get(kind)
@@ -232,35 +264,39 @@ class SmpRouter:
                 refused.append(request)
                 continue
             if error is not None:
-                self.counters.auth_errors += 1
+                self.observer.command_refused(request.command)
                 self._outgoing.answer(client, request, smp.ERR(error))
                 continue
             answer = handlers[kind](client, request, queue)
             if answer is not None:
                 self._outgoing.answer(client, request, answer)
         self._outgoing.flush()
-        self._delivery.load()
+        self.delivery.load()
         self.store.commit()
         self.queues.evict()
+        for sender, request in self._forwarded.take():
+            self._serve(sender, [request])
         return refused
 
-    async def _refuse(self, client: Client, refused: list[Request]) -> None:
-        """An unknown queue costs a look into the store: so does a known one to a stranger."""
-        nobody = {(ENTITY_OF[type(request.command)], os.urandom(ID_SIZE)) for request in refused}
+    async def _refuse(self, client: Requester, refused: list[Request[SmpCommand]]) -> None:
+        """Answer AUTH after a read of the store, so that known and unknown queues take as long."""
+        random_names = {
+            (ENTITY_OF[type(request.command)], os.urandom(ID_SIZE)) for request in refused
+        }
         try:
-            await self.queues.load(nobody)
+            await self.queues.load(random_names)
         except Exception as exc:
             logger.error("loading queues failed: %s", exc)
         self._answer_refused(client, refused)
 
-    def _answer_refused(self, client: Client, refused: list[Request]) -> None:
+    def _answer_refused(self, client: Requester, refused: list[Request[SmpCommand]]) -> None:
         for request in refused:
-            self.counters.auth_errors += 1
+            self.observer.command_refused(request.command)
             self._outgoing.answer(client, request, smp.ERR(ErrorCode.AUTH))
         self._outgoing.flush()
 
-    def _create_service(self, request: ServiceRequest) -> Service:
-        service = Service(os.urandom(ID_SIZE), request.role, request.fingerprint)
+    def _create_service(self, request: ServiceRequest) -> ServiceRecord:
+        service = ServiceRecord(os.urandom(ID_SIZE), request.role, request.fingerprint)
         self._add_service(service)
         changes = self.store.changes
         changes.services[service.service_id] = service
@@ -272,19 +308,20 @@ class SmpRouter:
         changes.then(lambda _: None, failed)
         return service
 
-    def _add_service(self, service: Service) -> None:
+    def _add_service(self, service: ServiceRecord) -> None:
         self.services[service.service_id] = service
         self._services_by_fingerprint[service.fingerprint] = service
 
     def _store_failed(self) -> None:
-        """Memory is ahead of the store: forget it. Clients are told, and subscribe again."""
-        self.counters.store_failures += 1
+        """Drop the cached queues, which are ahead of the store."""
+        self.observer.store_failed()
         self.queues.clear()
 
     def _store_settled(self) -> None:
-        self._delivery.settled()
+        self.observer.commit_settled()
+        self.delivery.settled()
         self._outgoing.flush()
-        self._commands.messaging.settled()
+        self.handlers.messages.settled()
 
     async def _expire(self) -> None:
         while True:
@@ -292,22 +329,17 @@ class SmpRouter:
             try:
                 await self.expire(time.time())
             except Exception as exc:
-                logger.error("expiring messages failed, trying again later: %s", exc)
+                logger.error("expiring messages failed, retrying later: %s", exc)
 
     async def expire(self, now: float) -> None:
-        """Delete the messages and notifications that are too old, in small steps."""
+        """Delete expired messages and notifications, a page at a time."""
         settings = self.settings
         before = int(now - settings.message_ttl)
         while expired := await self.store.expire_messages(before, int(now)):
-            self.counters.messages_expired += sum(len(seqs) for seqs, _ in expired.values())
+            self.observer.messages_expired(sum(len(seqs) for seqs, _ in expired.values()))
             self.queues.shrink(expired)
         more = True
         while more:
             before = int(now - settings.notification_ttl)
             expired_nonces, more = await self.store.expire_notifications(before)
-            self.chronicle.expired(expired_nonces)
-
-    def _run(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self.observer.notifications_expired(expired_nonces)

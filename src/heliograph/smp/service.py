@@ -1,83 +1,68 @@
 """The messaging router as a service: store, listener, journal and metrics, from a configuration."""
 
-import time
+import logging
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-from heliograph.db.errors import DatabaseError
-from heliograph.journal.events import NO_JOURNAL, Journal
-from heliograph.journal.opening import open_journal
+from heliograph.journal.opening import enter_journal
 from heliograph.journal.schema import Part
-from heliograph.runtime import expiry
-from heliograph.runtime.identity import load_identity
-from heliograph.runtime.metrics import process_registry
-from heliograph.runtime.process import raise_file_limit
-from heliograph.runtime.serving import (
-    keep_running,
-    listen_at,
-    public_address,
-    serve_metrics,
-    store_error,
-)
+from heliograph.runtime.config.operations import STATS_NAME
+from heliograph.runtime.errors import store_errors
+from heliograph.runtime.reference.control import Passwords
+from heliograph.runtime.serving import public_address, router_service
 from heliograph.smp.config import SmpConfig
 from heliograph.smp.metrics import SmpCollector
-from heliograph.smp.router import SmpRouter, SmpSettings
+from heliograph.smp.reference.control import SmpControlPort
+from heliograph.smp.reference.statslog import SmpStatsLog
+from heliograph.smp.router import SmpRouter
 from heliograph.transport.protocols import SMP
 from heliograph.transport.server import Listener
 from heliograph.wire.addresses import Scheme
+
+logger = logging.getLogger(__name__)
 
 SPARE_FILES = 100
 
 
 @asynccontextmanager
 async def serve(config: SmpConfig, directory: Path) -> AsyncIterator[str]:
-    """Run a router inside the context, which gives its address once it accepts.
+    """Run a router inside the context; the value is its address, once it accepts connections.
 
-    Stops in the order that loses nothing: first no more commands, then the store.
+    At the end it first stops accepting commands, then closes the store, so nothing is lost.
     """
-    identity = load_identity(directory, time.time())
     settings = config.settings(directory)
     limits = config.clients.limits()
-    raise_file_limit(limits.max_connections + SPARE_FILES)
-    registry = process_registry()
-    registry.register(expiry.CertificateCollector("smp", identity))
-    router: SmpRouter | None = None
-    listening = False
-
-    async def not_ready() -> str | None:
-        if router is None or not listening:
-            return "starting"
-        try:
-            await router.store.check()
-        except DatabaseError as exc:
-            return f"the store fails: {exc}"
-        return None
-
-    async with AsyncExitStack() as stack:
-        await serve_metrics(stack, config.metrics, registry, not_ready)
-        journal = open_journal(config.journal, directory, Part.SMP)
-        if journal is not None:
-            stack.callback(journal.close)
-        router = await _open(config, directory, settings, journal or NO_JOURNAL)
+    passwords = Passwords(*config.control.passwords_in(directory))
+    files = limits.max_connections + SPARE_FILES
+    async with router_service("smp", directory, config.metrics, files) as service:
+        stack, registry, identity = service.stack, service.registry, service.identity
+        journal = enter_journal(stack, config.journal, directory, Part.SMP)
+        with store_errors():
+            router = await SmpRouter.start(config.store_url(directory), settings, journal)
         stack.push_async_callback(router.close)
         listener = Listener(SMP, identity, router, limits=limits, request_client_certificate=True)
-        port = await listen_at(listener, config.listen)
-        stack.push_async_callback(listener.close)
-        listening = True
-        keep_running(stack, expiry.watch(identity))
-        if config.metrics.port is not None:
-            collector = SmpCollector(router, listener, port)
-            registry.register(collector)
-            keep_running(stack, collector.count())
+        port, tasks = await service.listen(listener, config.listen, router.store.check)
+        collector = SmpCollector(router, listener, port)
+        registry.register(collector)
+        options, control = config.stats, config.control
+        if config.metrics.port is not None or options.log_file or control.port is not None:
+            tasks.spawn(collector.count(), name="smp totals")
+        if options.log_file or control.port is not None:
+            stats = SmpStatsLog(
+                router.observer,
+                router.services,
+                lambda: collector.totals,
+                directory / STATS_NAME,
+                options.path_in(directory),
+                options.start_seconds,
+                options.log_interval_seconds,
+            )
+            stats.restore()
+            stack.callback(stats.try_save)
+            tasks.spawn(stats.run(), name="smp statistics")
+        if control.port is not None:
+            server = SmpControlPort(router, listener, port, stats, collector, passwords)
+            logger.info("control port %d", await server.start(control.port))
+            stack.push_async_callback(server.close)
         yield public_address(Scheme.SMP, config.listen, port, identity.fingerprint)
-        listening = False
-
-
-async def _open(
-    config: SmpConfig, directory: Path, settings: SmpSettings, journal: Journal
-) -> SmpRouter:
-    try:
-        return await SmpRouter.start(config.store_url(directory), settings, journal)
-    except DatabaseError as exc:
-        raise store_error(exc) from exc

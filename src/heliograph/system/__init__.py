@@ -1,5 +1,5 @@
-"""The whole system in one directory: every part a process of its own, watched by one more.
+"""A whole system in one directory: each part in its own process, supervised by another.
 
-It knows how the parts are put together, and nothing of what they do: it starts them by their
-commands, and a crash of one never touches another.
+This package knows the commands that start the parts, and nothing of what they do. A crash of one
+part does not affect another.
 """

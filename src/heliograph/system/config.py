@@ -1,33 +1,38 @@
-"""The configuration of the whole system: which parts there are, and where they are reached.
+"""The configuration of a system: which parts run, the status page and alerts.
 
-Each router has a `config.toml` of its own, in its directory; this one is only about the whole.
+Each router has its own `config.toml` in its directory.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
-from heliograph.runtime.options import option
+from heliograph.runtime.config.options import option
 
 __all__ = ["INTRODUCTION", "PREFIX", "SystemConfig"]
 
 PREFIX = "HELIOGRAPH_SYSTEM"
+SEVERITIES = ("warning", "critical")
 
 INTRODUCTION = """\
 The configuration of a whole Heliograph system, in TOML (https://toml.io): which parts run.
 
 A key that is commented out has the value shown. Every key can also be set in the environment, as
 HELIOGRAPH_SYSTEM_SECTION_KEY: HELIOGRAPH_SYSTEM_PAGE_PORT=8700, for instance. The routers have
-configurations of their own: smp/config.toml and ntf/config.toml. After a change: heliograph down,
+their own configurations: smp/config.toml and ntf/config.toml. After a change: heliograph down,
 heliograph up."""
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageOptions:
     """The status page. Anything but a loopback address asks for the token in `page.token`."""
 
     host: str = option("127.0.0.1", "The local address to listen on.")
     port: int = option(8650, "The TCP port. 0 is any free one.", minimum=0, maximum=65535)
+
+    token_file: str = option(
+        "page.token", "The file with the token. A relative path begins in this directory."
+    )
 
     @property
     def is_loopback(self) -> bool:
@@ -38,21 +43,51 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Pipeline:
+class AlertOptions:
+    """Alerts that the page sends: a router or provider is down, pushes are late, the disk is full,
+    a certificate expires, notifications are unaccounted for. Nothing is sent without a target."""
+
+    webhook: str = option("", "A URL that gets each alert as a JSON POST.", secret=True)
+    ntfy: str = option(
+        "", "The URL of an ntfy topic, https://ntfy.sh/TOPIC for instance.", secret=True
+    )
+    email_to: str = option("", "The address that gets each alert by e-mail.")
+    email_from: str = option("heliograph@localhost", "The sender of these e-mails.")
+    smtp_host: str = option("localhost", "The SMTP server for e-mails.")
+    smtp_port: int = option(587, "Its TCP port.", minimum=1, maximum=65535)
+    smtp_starttls: bool = option(True, "Whether to encrypt the connection to it.")
+    smtp_user: str = option("", "The user to log in as. If empty: no login.")
+    smtp_password: str = option("", "The password of `smtp_user`.", secret=True)
+    after_seconds: float = option(
+        60.0, "How long a problem must last to be reported.", unit="seconds", minimum=0
+    )
+    severity: str = option(
+        "warning", "Which problems are reported: all, or only critical ones.", choices=SEVERITIES
+    )
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        for key in ("webhook", "ntfy"):
+            url = getattr(self, key)
+            if url and not url.startswith(("https://", "http://")):
+                yield key, "must be a URL that begins with https:// or http://"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOptions:
     """The data pipeline, which accounts for every notification. It needs heliograph[pipeline]."""
 
-    enabled: bool = option(True, "Whether it runs beside the routers.")
+    enabled: bool = option(True, "Whether it runs.")
     master: str = option("local[2]", "The Spark master: this machine, or a cluster's URL.")
     account_seconds: float = option(
-        60.0, "How often all fates are counted.", unit="seconds", above=0
+        60.0, "How often the outcomes of all notifications are counted.", unit="seconds", above=0
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Simulators:
-    """Simulated push providers, for phones that are simulated too. They need heliograph[sim]."""
+class SimulatorOptions:
+    """Simulated push providers, for simulated phones. They need heliograph[sim]."""
 
-    enabled: bool = option(False, "Whether they run. `ntf/config.toml` says who uses them.")
+    enabled: bool = option(False, "Whether they run. `ntf/config.toml` names their addresses.")
     apns_port: int = option(0, "Simulated APNs.", minimum=0, maximum=65535)
     apns_control_port: int = option(0, "Its control endpoint.", minimum=0, maximum=65535)
     webpush_port: int = option(0, "A simulated Web Push service.", minimum=0, maximum=65535)
@@ -62,13 +97,14 @@ class Simulators:
         if self.enabled:
             for key in ("apns_port", "apns_control_port", "webpush_port", "webpush_control_port"):
                 if not getattr(self, key):
-                    yield key, "must be set, because others have to find it"
+                    yield key, "must be set, because the notification router connects to it"
 
 
 @dataclass(frozen=True, slots=True)
 class SystemConfig:
     """All sections of `config.toml`."""
 
-    page: Page = field(default_factory=Page)
-    pipeline: Pipeline = field(default_factory=Pipeline)
-    simulators: Simulators = field(default_factory=Simulators)
+    page: PageOptions = field(default_factory=PageOptions)
+    alerts: AlertOptions = field(default_factory=AlertOptions)
+    pipeline: PipelineOptions = field(default_factory=PipelineOptions)
+    simulators: SimulatorOptions = field(default_factory=SimulatorOptions)

@@ -1,6 +1,6 @@
-"""Makes a new system in a directory: routers with keys, ports and configurations of their own.
+"""Create a system in a directory: routers with their keys, ports and configurations.
 
-Nothing that exists is overwritten: a part that is there already keeps its keys and configuration.
+Nothing is overwritten: a part that exists keeps its keys and configuration.
 """
 
 import secrets
@@ -10,24 +10,31 @@ from pathlib import Path
 
 from heliograph.ntf import config as ntf
 from heliograph.ntf.providers import create_vapid_key
-from heliograph.ntf.push_options import ApnsOptions, PushOptions, WebPushOptions
-from heliograph.runtime.config import FILE_NAME
-from heliograph.runtime.config_text import render
+from heliograph.ntf.push.options import ApnsOptions, PushOptions, WebPushOptions
+from heliograph.runtime.config.file import FILE_NAME
+from heliograph.runtime.config.operations import StatsOptions
+from heliograph.runtime.config.sections import JournalOptions, Metrics
+from heliograph.runtime.config.text import render
 from heliograph.runtime.errors import StartError
 from heliograph.runtime.files import make_private_directory, write_file
 from heliograph.runtime.identity import create_identity
-from heliograph.runtime.sections import Journal, Metrics
 from heliograph.smp import config as smp
 from heliograph.system import ports
-from heliograph.system.config import INTRODUCTION, Page, Pipeline, Simulators, SystemConfig
+from heliograph.system.config import (
+    INTRODUCTION,
+    PageOptions,
+    PipelineOptions,
+    SimulatorOptions,
+    SystemConfig,
+)
 from heliograph.system.layout import Layout
 
-__all__ = ["create"]
+__all__ = ["create", "has_simulators"]
 
 SMP_PORT, NTF_PORT, PAGE_PORT = 5223, 5224, 8650
-SIMULATED_ID = "SIMULATION"  # ten letters, as Apple's
+SIMULATED_ID = "SIMULATION"  # ten letters, like Apple's
 SIMULATED_TOPIC = "chat.simplex.app"
-LIVE = ("listen.host", "listen.port")
+UNCOMMENTED = ("listen.host", "listen.port")
 
 
 def create(
@@ -36,15 +43,12 @@ def create(
     *,
     simulators: bool | None = None,
     pipeline: bool = True,
-    account_seconds: float = Pipeline().account_seconds,
+    account_seconds: float = PipelineOptions().account_seconds,
     any_port: bool = False,
 ) -> SystemConfig:
-    """Make all that is missing. Without a word on simulators, they are for a private system."""
+    """Create what is missing. By default only a private system has simulators."""
     layout = Layout(root)
-    listen = ntf.NtfListen(host=host)
-    problems = [problem for _, problem in listen.check()]
-    if problems:
-        raise StartError(f"--host: {problems[0]}")
+    listen = _listen(host)
     if simulators is None:
         simulators = listen.is_private
     make_private_directory(root)
@@ -52,20 +56,36 @@ def create(
     wanted = (0, 0, 0) if any_port else (SMP_PORT, NTF_PORT, PAGE_PORT)
     smp_port, ntf_port = _choose(bind, wanted[:2])
     page, smp_metrics, ntf_metrics, *simulated = _choose("127.0.0.1", (wanted[2], *(0,) * 6))
-    places = Simulators(simulators, *simulated) if simulators else Simulators()
+    places = SimulatorOptions(simulators, *simulated) if simulators else SimulatorOptions()
     config = SystemConfig(
-        Page(port=page), Pipeline(pipeline, account_seconds=account_seconds), places
+        page=PageOptions(port=page),
+        pipeline=PipelineOptions(pipeline, account_seconds=account_seconds),
+        simulators=places,
     )
     _smp(layout, host, smp_port, smp_metrics)
     _ntf(layout, replace(listen, port=ntf_port), ntf_metrics, places)
-    layout.journal.mkdir(exist_ok=True)
-    layout.page.mkdir(exist_ok=True)
+    layout.journal.mkdir(mode=0o700, exist_ok=True)
+    layout.tables.mkdir(mode=0o700, exist_ok=True)
+    layout.page.mkdir(mode=0o700, exist_ok=True)
     if simulators:
-        layout.sim.mkdir(exist_ok=True)
+        layout.sim.mkdir(mode=0o700, exist_ok=True)
     if not layout.token.exists():
         write_file(layout.token, f"{secrets.token_urlsafe(24)}\n".encode(), 0o600)
     write_file(layout.config, render(config, INTRODUCTION, live=("page.port",)).encode(), 0o600)
     return config
+
+
+def has_simulators(host: str) -> bool:
+    """Return whether a new system at this host gets simulated push providers by default."""
+    return _listen(host).is_private
+
+
+def _listen(host: str) -> ntf.NtfListen:
+    listen = ntf.NtfListen(host=host)
+    problems = [problem for _, problem in listen.check()]
+    if problems:
+        raise StartError(f"--host: {problems[0]}")
+    return listen
 
 
 def _choose(host: str, wanted: tuple[int, ...]) -> list[int]:
@@ -82,32 +102,32 @@ def _smp(layout: Layout, host: str, port: int, metrics: int) -> None:
         listen=smp.SmpListen(host=host, port=port),
         notifications=smp.NotificationOptions(delivery_interval=0),
         metrics=Metrics(port=metrics),
-        journal=Journal(path="../journal"),
+        journal=JournalOptions(path="../journal"),
     )
     create_identity(layout.smp, "SMP server CA", host, time.time())
-    text = render(config, smp.INTRODUCTION, live=LIVE)
+    text = render(config, smp.INTRODUCTION, live=UNCOMMENTED)
     write_file(layout.smp / FILE_NAME, text.encode(), 0o600)
 
 
-def _ntf(layout: Layout, listen: ntf.NtfListen, metrics: int, simulators: Simulators) -> None:
+def _ntf(layout: Layout, listen: ntf.NtfListen, metrics: int, simulators: SimulatorOptions) -> None:
     if (layout.ntf / FILE_NAME).exists():
         return
     config = ntf.NtfConfig(
         listen=listen,
         push=_push(simulators) if simulators.enabled else PushOptions(),
         network=ntf.NetworkOptions(allow_private=listen.is_private),
-        stats=ntf.StatsOptions(log_file="stats.csv"),
+        stats=StatsOptions(log_file="stats.csv"),
         metrics=Metrics(port=metrics),
-        journal=Journal(path="../journal"),
+        journal=JournalOptions(path="../journal"),
         subscriptions=ntf.SubscriptionOptions(own_domains=(listen.host,)),
     )
     create_identity(layout.ntf, "NTF server CA", listen.host, time.time())
     create_vapid_key(layout.ntf)
-    text = render(config, ntf.INTRODUCTION, live=(*LIVE, "network.allow_private"))
+    text = render(config, ntf.INTRODUCTION, live=(*UNCOMMENTED, "network.allow_private"))
     write_file(layout.ntf / FILE_NAME, text.encode(), 0o600)
 
 
-def _push(simulators: Simulators) -> PushOptions:
+def _push(simulators: SimulatorOptions) -> PushOptions:
     url = f"https://127.0.0.1:{simulators.apns_port}"
     return PushOptions(
         apns=ApnsOptions(

@@ -1,20 +1,20 @@
-"""Where everything is in the directory of a system.
+"""Where files are in the directory of a system.
 
 config.toml    which parts run
-page.token     what the page asks for when it is not on loopback
+page.token     the token of the page, which it asks for when it is not on loopback
 smp/  ntf/     the routers: keys, configuration, store
 sim/           simulated push providers
 page/          the lock of the status page
 journal/       events of the routers, for the pipeline
-pipeline/      what the pipeline made of them
-logs/          one file a part
+pipeline/      the tables of the pipeline
+logs/          one file for each part
 state.json     what runs, for `heliograph status`
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from heliograph.runtime.config import FILE_NAME
+from heliograph.runtime.config.file import FILE_NAME
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What runs: the command of each part, and whom it needs before it."""
+"""The command of each part, and which parts must be ready before it."""
 
 import sys
 from collections.abc import Iterator
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from heliograph.system.config import SystemConfig
 from heliograph.system.layout import Layout
 
-__all__ = ["Part", "parts"]
+__all__ = ["SystemPart", "parts"]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One process. A part says `ready ...` on standard output when it does its work."""
+class SystemPart:
+    """One process. It prints `ready ...` on standard output when it works."""
 
     name: str
     command: tuple[str, ...]
     needs: tuple[str, ...] = ()
     is_slow: bool = False
-    """Others, and the word that the system is up, do not wait for it."""
+    """The system counts as up before this part is ready."""
 
 
-def parts(layout: Layout, config: SystemConfig) -> Iterator[Part]:
-    """In an order in which each comes after those it needs."""
+def parts(layout: Layout, config: SystemConfig) -> Iterator[SystemPart]:
+    """Yield each part after those it needs."""
     simulators = config.simulators
     needed: tuple[str, ...] = ()
     if simulators.enabled:
@@ -32,7 +32,7 @@ def parts(layout: Layout, config: SystemConfig) -> Iterator[Part]:
         ):
             places = ("--port", str(port), "--control-port", str(control))
             yield _part(kind, "sim", kind, "--dir", str(layout.sim), *places, needs=needed)
-            needed = (kind,)  # one after the other: both would make the authority they share
+            needed = (kind,)  # one after the other: both would create the authority that they share
     yield _part("smp", "smp", "start", "--dir", str(layout.smp))
     yield _part("ntf", "ntf", "start", "--dir", str(layout.ntf), needs=needed)
     yield _part("page", "page", "--dir", str(layout.root))
@@ -45,5 +45,7 @@ def parts(layout: Layout, config: SystemConfig) -> Iterator[Part]:
         )
 
 
-def _part(name: str, *arguments: str, needs: tuple[str, ...] = (), is_slow: bool = False) -> Part:
-    return Part(name, (sys.executable, "-m", "heliograph", *arguments), needs, is_slow)
+def _part(
+    name: str, *arguments: str, needs: tuple[str, ...] = (), is_slow: bool = False
+) -> SystemPart:
+    return SystemPart(name, (sys.executable, "-m", "heliograph", *arguments), needs, is_slow)

@@ -1,4 +1,4 @@
-"""Ports for a new system, chosen once and then written down, so that addresses stay."""
+"""Free ports for a new system. They are written to its configuration, so that addresses stay."""
 
 import socket
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ TRIES = 50
 
 
 def choose(host: str, wanted: Iterable[int]) -> list[int]:
-    """For each wanted port it or the next free one; 0 is any. No port is given twice."""
+    """Return each wanted port or the next free one, all different; 0 is any port."""
     chosen: list[int] = []
     for first in wanted:
         candidates = range(first, min(first + TRIES, 65536)) if first else (0,) * TRIES

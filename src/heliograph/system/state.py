@@ -1,4 +1,4 @@
-"""What runs, as the supervisor writes it down and `heliograph status` reads it."""
+"""The state of all processes: written by the supervisor, read by `status` and the page."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -12,20 +12,20 @@ class PartState(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     WAITING = "waiting"
-    """It ended, and will be started again."""
+    """It ended, and will be restarted."""
     STOPPED = "stopped"
 
 
 @dataclass(slots=True)
 class PartStatus:
-    state: PartState = PartState.STOPPED
+    state: PartState = PartState.STARTING
     pid: int | None = None
     since: float = 0.0
     restarts: int = 0
-    told: str = ""
-    """What it said when it was ready: its address."""
+    address: str = ""
+    """What it printed when it was ready."""
     ended: str = ""
-    """How it ended last, if it did."""
+    """How its last run ended, if one did."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class SystemStatus:
 
 
 def read(path: Path) -> SystemStatus | None:
-    """None if nothing was written, or not by this version."""
+    """Return None if there is none, or another version wrote it."""
     try:
         found = json.loads(path.read_bytes())
         parts = {

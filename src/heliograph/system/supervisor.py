@@ -1,7 +1,7 @@
-"""Starts the parts, watches them, starts again what ended, and stops all of them together.
+"""Start all parts, restart what ends, and stop all of them together.
 
-A part that ends before it was ever ready stops the start: its last words say why. Later it is
-started again, after a delay that grows while it keeps ending.
+A part that ends before it was ever ready fails the start, with the last lines of its log. Later it
+is restarted, after a delay that grows while it keeps ending.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from heliograph.runtime.errors import StartError
 from heliograph.system.layout import Layout
 from heliograph.system.logfile import LogFile, tail
-from heliograph.system.parts import Part
+from heliograph.system.parts import SystemPart
 from heliograph.system.state import PartState, PartStatus, SystemStatus
 
 __all__ = ["Supervisor"]
@@ -30,26 +30,27 @@ STOP_SECONDS = 20.0
 KILL_SECONDS = 5.0
 FIRST_DELAY, LAST_DELAY = 0.5, 30.0
 SETTLED_SECONDS = 60.0
-"""A part that ran so long is started again without delay."""
-LAST_WORDS = 5
+"""A part that ran this long is restarted without a longer delay."""
+LAST_LINES = 5
 _LINE_LIMIT = 1 << 20
 
 
 class Supervisor:
-    def __init__(self, layout: Layout, parts: Iterable[Part]) -> None:
+    def __init__(self, layout: Layout, parts: Iterable[SystemPart]) -> None:
         self._layout = layout
         self._parts = tuple(parts)
         self._processes: dict[str, Process] = {}
         self._ready = {part.name: asyncio.Event() for part in self._parts}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._begins: dict[str, int] = {}
-        """Where the log of each part's last run begins."""
+        """The offset in each part's log where its last run begins."""
         self._is_stopping = False
-        statuses = {part.name: PartStatus() for part in self._parts}
-        self.status = SystemStatus(os.getpid(), time.time(), parts=statuses)
+        now = time.time()
+        statuses = {part.name: PartStatus(since=now) for part in self._parts}
+        self.status = SystemStatus(os.getpid(), now, parts=statuses)
 
     async def start(self) -> None:
-        """Until every part that is not slow is ready. Raises `StartError`."""
+        """Wait until every part that is not slow is ready. Raises `StartError`."""
         try:
             self._layout.logs.mkdir(mode=0o700, exist_ok=True)
         except OSError as exc:
@@ -75,73 +76,73 @@ class Supervisor:
                 f" {self._layout.log(late[0])}"
             )
         self.status.is_up = True
-        self._note()
+        self._write_state()
 
     async def stop(self) -> None:
-        """All at once: what they know of each other is on the wire, and survives."""
+        """Stop all parts at once: they keep no state for each other that is not durable."""
         self._is_stopping = True
         for name, task in self._tasks.items():
             process = self._processes.get(name)
             if process is not None and process.returncode is None:
                 _signal(process, signal.SIGTERM)
             else:
-                task.cancel()  # it waits for another, or to be started again
-        await self._until_ended(STOP_SECONDS)
+                task.cancel()  # it waits for another part, or for its restart
+        await self._wait_ended(STOP_SECONDS)
         for name, process in self._processes.items():
             if process.returncode is None:
                 logger.warning("%s did not stop in %.0f s: killed", name, STOP_SECONDS)
                 _signal(process, signal.SIGKILL)
-        await self._until_ended(KILL_SECONDS)
+        await self._wait_ended(KILL_SECONDS)
         for task in self._tasks.values():
             task.cancel()  # something that it started holds its output open
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self.status.is_up = False
-        self._note()
+        self._write_state()
 
-    async def _until_ended(self, patience: float) -> None:
+    async def _wait_ended(self, seconds: float) -> None:
         if self._tasks:
-            await asyncio.wait(self._tasks.values(), timeout=patience)
+            await asyncio.wait(self._tasks.values(), timeout=seconds)
 
     async def _all_ready(self) -> None:
         for part in self._parts:
             if not part.is_slow:
                 await self._ready[part.name].wait()
 
-    async def _keep(self, part: Part) -> None:
+    async def _keep(self, part: SystemPart) -> None:
         status = self.status.parts[part.name]
         try:
             for name in part.needs:
                 await self._ready[name].wait()
-            await self._start_again_and_again(part, status)
+            await self._run_and_restart(part, status)
         finally:
             status.state, status.pid = PartState.STOPPED, None
-            self._note()
+            self._write_state()
 
-    async def _start_again_and_again(self, part: Part, status: PartStatus) -> None:
+    async def _run_and_restart(self, part: SystemPart, status: PartStatus) -> None:
         delay = FIRST_DELAY
         while not self._is_stopping:
             started = time.monotonic()
             try:
                 code = await self._run(part, status)
-                ended, last_words = _ending(code), self._last_words(part, code)
+                ended, explanation = _ending(code), self._explain_failure(part, code)
             except OSError as exc:  # no more processes, or its log cannot be written
                 ended = f"{exc.filename or part.command[0]}: {exc.strerror}"
-                last_words = f"{part.name} did not start: {ended}"
+                explanation = f"{part.name} did not start: {ended}"
             status.pid, status.since, status.ended = None, time.time(), ended
             if self._is_stopping:
                 break
             if not self._ready[part.name].is_set() and not part.is_slow:
-                raise StartError(last_words)
+                raise StartError(explanation)
             if time.monotonic() - started > SETTLED_SECONDS:
                 delay = FIRST_DELAY
-            logger.warning("%s ended (%s): starts again in %g s", part.name, ended, delay)
+            logger.warning("%s ended (%s): restarting in %g s", part.name, ended, delay)
             status.state = PartState.WAITING
             status.restarts += 1
-            self._note()
+            self._write_state()
             await asyncio.sleep(delay)
             delay = min(delay * 2, LAST_DELAY)
 
-    async def _run(self, part: Part, status: PartStatus) -> int:
+    async def _run(self, part: SystemPart, status: PartStatus) -> int:
         status.state, status.since = PartState.STARTING, time.time()
         log = LogFile(self._layout.log(part.name))
         try:
@@ -149,19 +150,19 @@ class Supervisor:
         finally:
             log.close()
 
-    async def _run_with(self, log: LogFile, part: Part, status: PartStatus) -> int:
+    async def _run_with(self, log: LogFile, part: SystemPart, status: PartStatus) -> int:
         process = await asyncio.create_subprocess_exec(
             *part.command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=PIPE,
             stderr=PIPE,
             limit=_LINE_LIMIT,
-            start_new_session=True,  # a Ctrl-C is for the supervisor, which tells the parts
+            start_new_session=True,  # Ctrl-C goes to the supervisor alone, which stops the parts
             preexec_fn=_die_with_parent,
         )
         self._processes[part.name] = process
         status.pid = process.pid
-        self._note()
+        self._write_state()
         if self._is_stopping:
             _signal(process, signal.SIGTERM)
         self._begins[part.name] = log.path.stat().st_size
@@ -174,24 +175,24 @@ class Supervisor:
             if process.returncode is None:
                 _signal(process, signal.SIGKILL)
 
-    async def _read_output(self, part: Part, process: Process, status: PartStatus) -> None:
+    async def _read_output(self, part: SystemPart, process: Process, status: PartStatus) -> None:
         assert process.stdout is not None  # noqa: S101
         while line := await _line(process.stdout):
             if line.startswith(READY):
-                status.told = line[len(READY) :].decode(errors="replace").strip()
+                status.address = line[len(READY) :].decode(errors="replace").strip()
                 status.state, status.since = PartState.RUNNING, time.time()
                 self._ready[part.name].set()
-                self._note()
+                self._write_state()
                 logger.info("%s is ready", part.name)
 
-    def _last_words(self, part: Part, code: int) -> str:
+    def _explain_failure(self, part: SystemPart, code: int) -> str:
         log = self._layout.log(part.name)
         lines = [f"{part.name} did not start ({_ending(code)}):"]
-        said = tail(log, LAST_WORDS, self._begins[part.name])
-        lines += [f"  {line}" for line in said if " INFO " not in line]
+        lines_of_run = tail(log, LAST_LINES, self._begins[part.name])
+        lines += [f"  {line}" for line in lines_of_run if " INFO " not in line]
         return "\n".join([*lines, f"see {log}"])
 
-    def _note(self) -> None:
+    def _write_state(self) -> None:
         try:
             self.status.write(self._layout.state)
         except OSError as exc:
@@ -199,7 +200,7 @@ class Supervisor:
 
 
 async def _line(stream: asyncio.StreamReader) -> bytes:
-    """The next; one that is too long to be anything we wait for is passed over."""
+    """Return the next line; skip lines that are too long."""
     while True:
         with contextlib.suppress(ValueError):
             return await stream.readline()
@@ -230,6 +231,6 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _die_with_parent() -> None:
-    """A supervisor that is killed leaves nobody behind who would hold ports and directories."""
+    """Ask the kernel to stop this part when the supervisor is killed, so that ports are free."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,8 +1,8 @@
 """A client of one router: requests and their answers, pushes, keep-alive.
 
 Requests made in one turn of the event loop leave in as few blocks as hold them. Many may be in
-flight; answers are matched by correlation ID. Whatever arrives unasked, or after its request was
-given up, goes to the push handler: a late message is still a message.
+flight; answers are matched by correlation ID. What arrives unasked, or after its request timed out,
+goes to the push handler: a late message is still a message.
 """
 
 import asyncio
@@ -10,28 +10,24 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from functools import lru_cache
-from ipaddress import ip_address
 from itertools import islice
-from ssl import SSLContext
-from typing import Any
+from typing import TypeVar
 
-from heliograph.crypto.authorization import authorize
-from heliograph.crypto.certificates import Credentials
-from heliograph.crypto.errors import CryptoError
-from heliograph.crypto.keys import generate_key_pair, sign
+from heliograph.opening import opening
 from heliograph.transport import loop as net
 from heliograph.transport.connection import BlockConnection
+from heliograph.transport.dial import (
+    ClientConfig,
+    begin_handshake,
+    dial,
+    open_connection,
+    tls_context,
+)
 from heliograph.transport.errors import (
-    AddressRefused,
     ClientError,
-    ConnectFailed,
     Disconnected,
     HandshakeFailed,
-    RequestRefused,
     RequestTimeout,
-    SocksError,
     UnexpectedReply,
 )
 from heliograph.transport.handshake import (
@@ -39,66 +35,48 @@ from heliograph.transport.handshake import (
     Handshake,
     ServiceCredentials,
     TlsFacts,
-    connect_ntf,
-    connect_smp,
 )
-from heliograph.transport.pending import Group, Member, Pending, Single
-from heliograph.transport.protocols import NTF, SMP, Protocol
-from heliograph.transport.socks import SocksProxy, connect_through
-from heliograph.transport.tls import client_context
-from heliograph.wire import ntf, smp
-from heliograph.wire.addresses import Host, HostKind, Scheme, ServerAddress
-from heliograph.wire.errors import WireError
-from heliograph.wire.keys import Algorithm
+from heliograph.transport.keepalive import KeepAlive
+from heliograph.transport.protocols import NTF, SMP, AnyProtocol, Response
+from heliograph.transport.requests import (
+    AnyPending,
+    ClientRequest,
+    Group,
+    Member,
+    Pending,
+    Single,
+    encode_request,
+    response_of,
+)
+from heliograph.wire.addresses import Host, Scheme, ServerAddress, decode_address
 from heliograph.wire.requests import Failure, Reply, decode_replies
-from heliograph.wire.table import PING
+from heliograph.wire.table import PING, Command
 from heliograph.wire.transmissions import (
     MAX_BATCH,
-    authorized_bytes,
-    encode_transmission,
-    max_transmission_size,
 )
-from heliograph.wire.versions import VersionRange
+
+__all__ = [
+    "Client",
+    "ClientConfig",
+    "ClientRequest",
+    "DisconnectHandler",
+    "PushHandler",
+]
 
 logger = logging.getLogger(__name__)
 
-CORR_ID_SIZE = 24
-SEND_AFTER = 100
-"""So many commands fill a block, more or less."""
+R = TypeVar("R")
 
-PushHandler = Callable[[bytes, Any], None]
+CORR_ID_SIZE = 24
+MAX_UNDECODABLE = 1_000
+"""Messages that cannot be decoded after which a connection is cut."""
+SEND_AFTER = 100
+"""Commands in one group: about as many as fill a block."""
+
+PushHandler = Callable[[bytes, Response], None]
 """Called with the entity ID and the message."""
 
 DisconnectHandler = Callable[["Client", Exception | None], None]
-
-
-@dataclass(frozen=True, slots=True)
-class ClientConfig:
-    """Times in seconds. `versions` narrows what is offered; `use_alpn` off is a legacy client.
-
-    `allow` judges the addresses that a host's name stands for; a proxy resolves names by itself.
-    """
-
-    connect_timeout: float = 25.0
-    handshake_timeout: float = 20.0
-    request_timeout: float = 30.0
-    ping_interval: float = 300.0
-    ping_failures: int = 3
-    max_in_flight: int = 16_384
-    socks: SocksProxy | None = None
-    allow: net.Allow | None = None
-    versions: VersionRange | None = None
-    use_alpn: bool = True
-    encrypt_blocks: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class ClientRequest:
-    """A command for an entity, authorized with `key` (PKCS#8 DER) if the command needs it."""
-
-    command: Any
-    entity_id: bytes = b""
-    key: bytes | None = field(default=None, repr=False)
 
 
 class Client:
@@ -111,73 +89,64 @@ class Client:
         self._connection = connection
         self._config = config
         self._loop = asyncio.get_running_loop()
-        self._pending: dict[bytes, Pending] = {}
+        self._pending: dict[bytes, AnyPending] = {}
         self._outgoing: dict[bytes, bytes] = {}
         self._flushing = False
         self._room = asyncio.Event()
         self._closed = asyncio.Event()
-        self._missed_pings = 0
-        self._ping_timer: asyncio.TimerHandle | None = None
-        self._ping_task: asyncio.Task[None] | None = None
         self._disconnected = False
+        self._undecodable = 0
+        self._keep_alive = KeepAlive(
+            connection,
+            lambda: self.request(PING()),
+            config.ping_interval,
+            config.ping_failures,
+        )
+        self._keep_alive.start()
 
     @classmethod
+    @opening
     async def connect(
         cls,
-        address: ServerAddress,
+        address: ServerAddress | str,
         config: ClientConfig | None = None,
         *,
         on_push: PushHandler | None = None,
         on_disconnect: DisconnectHandler | None = None,
         service: ServiceCredentials | None = None,
     ) -> "Client":
-        """Connect to the first host of `address` that can be reached and proves its identity."""
-        config = config or ClientConfig()
-        failure: ClientError | None = None
-        for host in _reachable(address, config.socks):
-            try:
-                async with asyncio.timeout(config.connect_timeout):
-                    return await cls._connect(
-                        address, host, config, on_push, on_disconnect, service
-                    )
-            except TimeoutError:
-                failure = ConnectFailed(f"{host} did not answer in time")
-            except (OSError, SocksError, WireError, UnicodeError) as exc:
-                failure = ConnectFailed(f"{host}: {exc}")  # also a port or name that cannot be
-            except AddressRefused as exc:
-                failure = failure or exc  # what happened at another host says more
-            except ClientError as exc:
-                failure = exc
-        raise failure or ConnectFailed(
-            "the address has only onion hosts, and no SOCKS proxy is set"
-        )
+        """Connect to the first host of `address` that can be reached and proves its identity.
 
-    @classmethod
-    async def _connect(
-        cls,
-        address: ServerAddress,
-        host: Host,
-        config: ClientConfig,
-        on_push: PushHandler | None,
-        on_disconnect: DisconnectHandler | None,
-        service: ServiceCredentials | None,
-    ) -> "Client":
-        protocol = NTF if address.scheme is Scheme.NTF else SMP
-        context = _context(
-            protocol.alpn if config.use_alpn else None, service and service.credentials
-        )
-        sock = await _open(host, address.effective_port, config)
-        _, connection = await net.create_connection(
-            lambda: _ClientConnection(protocol, address, config, service, on_push, on_disconnect),
-            sock,
-            ssl=context,
-            handshake_timeout=config.handshake_timeout,
-        )
-        try:
-            return await connection.opened
-        except BaseException:
-            connection.abandon()
-            raise
+        Await the result for a client that you close yourself, or use it as a context manager::
+
+            async with Client.connect("ntf://...") as client:
+                await client.request(ntf.PING())
+
+        Raises `ClientError`, or `WireError` for a text that is no address.
+        """
+        router = decode_address(address) if isinstance(address, str) else address
+        chosen = config or ClientConfig()
+
+        async def connect(host: Host) -> Client:
+            protocol = NTF if router.scheme is Scheme.NTF else SMP
+            connection = await open_connection(
+                lambda: _ClientConnection(
+                    protocol, router, chosen, service, on_push, on_disconnect
+                ),
+                host,
+                router.effective_port,
+                chosen,
+                tls_context(
+                    protocol.alpn if chosen.use_alpn else None, service and service.credentials
+                ),
+            )
+            try:
+                return await connection.opened
+            except BaseException:
+                connection.abandon()
+                raise
+
+        return await dial(router, chosen, connect)
 
     @property
     def established(self) -> Established:
@@ -192,19 +161,25 @@ class Client:
 
     async def request(
         self,
-        command: Any,
+        command: Command[R],
         entity_id: bytes = b"",
         key: bytes | None = None,
-    ) -> Any:
-        """The answer to one command. Raises `RequestRefused` for ERR, or another `ClientError`."""
+        *,
+        corr_id: bytes | None = None,
+    ) -> R:
+        """Send one command and return its response.
+
+        Raises `RequestRefused` for ERR, or another `ClientError`. Without a `corr_id`, which must
+        be unique, the command gets a random one.
+        """
         await self._make_room(1)
         if self._disconnected:
             raise Disconnected("the connection was closed")
-        corr_id = os.urandom(CORR_ID_SIZE)
+        corr_id = corr_id or os.urandom(CORR_ID_SIZE)
         transmission = self._encode(corr_id, ClientRequest(command, entity_id, key))
-        future = self._loop.create_future()
+        future: asyncio.Future[R] = self._loop.create_future()
         timer = self._loop.call_later(self._config.request_timeout, self._time_out, [corr_id])
-        self._send(corr_id, transmission, Single(entity_id, future, timer))
+        self._send(corr_id, transmission, Single(entity_id, command.responses, future, timer))
         try:
             return await future
         except asyncio.CancelledError:
@@ -212,9 +187,9 @@ class Client:
             self._take(corr_id)
             raise
 
-    async def request_many(self, requests: Iterable[ClientRequest]) -> list[Any]:
-        """The answer to each command in order, or the `ClientError` in its place."""
-        groups: list[Group] = []
+    async def request_many(self, requests: Iterable[ClientRequest[R]]) -> list[R | ClientError]:
+        """Send many commands and return the response, or the `ClientError`, of each in order."""
+        groups: list[Group[R]] = []
         waiting = iter(requests)
         size = min(SEND_AFTER, self._config.max_in_flight)
         try:
@@ -233,8 +208,32 @@ class Client:
             raise
         return [answer for group in groups for answer in group.answers]
 
+    def pause_reading(self) -> None:
+        """Stop taking blocks: what the router sends waits in the buffers between."""
+        self._connection.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take blocks again, beginning with what arrived meanwhile."""
+        self._connection.resume_reading()
+
+    async def drain(self, seconds: float) -> None:
+        """Read what has arrived, also if reading was paused, for at most `seconds`."""
+        self.resume_reading()
+        deadline = self._loop.time() + seconds
+        while self._connection.unread and self._loop.time() < deadline:  # noqa: ASYNC110  no event
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0)  # for the callback that resumes
+
+    def abort(self) -> None:
+        """Reset the connection, without the TLS close that would acknowledge what was sent."""
+        self._connection.abort()
+
+    async def wait_closed(self) -> None:
+        """Wait until the connection has ended, at whichever end."""
+        await self._closed.wait()
+
     async def close(self) -> None:
-        """Close, failing what is in flight, and wait until the connection is gone."""
+        """Close the connection, fail the requests in flight, and wait until it has ended."""
         self._connection.close()
         try:
             async with asyncio.timeout(net.SHUTDOWN_TIMEOUT):
@@ -249,12 +248,12 @@ class Client:
             self._room.clear()
             await self._room.wait()
 
-    def _send_group(self, requests: list[ClientRequest]) -> Group:
+    def _send_group(self, requests: list[ClientRequest[R]]) -> Group[R]:
         random = os.urandom(CORR_ID_SIZE * len(requests))
         corr_ids = [
             random[start : start + CORR_ID_SIZE] for start in range(0, len(random), CORR_ID_SIZE)
         ]
-        group = Group.of(corr_ids, self._loop.create_future())
+        group: Group[R] = Group.of(corr_ids, self._loop.create_future())
         group.timer = self._loop.call_later(self._config.request_timeout, self._time_out, corr_ids)
         for place, (corr_id, request) in enumerate(zip(corr_ids, requests, strict=True)):
             try:
@@ -264,43 +263,27 @@ class Client:
             except ClientError as exc:
                 group.settle(place, exc)
             else:
-                self._send(corr_id, transmission, Member(request.entity_id, group, place))
+                self._send(
+                    corr_id,
+                    transmission,
+                    Member(request.entity_id, request.command.responses, group, place),
+                )
         return group
 
-    def _abandon(self, group: Group) -> None:
+    def _abandon(self, group: Group[R]) -> None:
         if group.timer is not None:
             group.timer.cancel()
         for corr_id in group.corr_ids:
             self._take(corr_id)
 
-    def _send(self, corr_id: bytes, transmission: bytes, pending: Pending) -> None:
+    def _send(self, corr_id: bytes, transmission: bytes, pending: Pending[R]) -> None:
         self._pending[corr_id] = pending
         self._outgoing[corr_id] = transmission
         if not self._flushing:
             self._schedule_flush()
 
-    def _encode(self, corr_id: bytes, request: ClientRequest) -> bytes:
-        established = self.established
-        session, protocol = established.session, self._connection.protocol
-        entity_id = request.entity_id
-        auth, service_signature = b"", None
-        try:
-            command = protocol.commands.encode(request.command, session.version)
-            if request.key is not None:
-                authorized = authorized_bytes(session, corr_id, entity_id, command)
-                service = established.service
-                if service is not None and type(request.command) in protocol.service_commands:
-                    service_signature = sign(service.key, authorized)
-                    authorized = service.cert_hash + authorized
-                auth = authorize(request.key, established.peer_key, corr_id, authorized)
-            data = encode_transmission(
-                session, corr_id, entity_id, command, auth, service_signature
-            )
-        except (WireError, CryptoError) as exc:
-            raise ClientError(str(exc)) from exc
-        if len(data) > max_transmission_size(session):
-            raise ClientError("the command does not fit in a block")
-        return data
+    def _encode(self, corr_id: bytes, request: ClientRequest[R]) -> bytes:
+        return encode_request(self.established, self._connection.protocol, corr_id, request)
 
     def _schedule_flush(self) -> None:
         if not self._flushing:
@@ -313,7 +296,7 @@ class Client:
             corr_ids = tuple(islice(self._outgoing, MAX_BATCH))
             self._connection.send([self._outgoing.pop(corr_id) for corr_id in corr_ids])
 
-    def _take(self, corr_id: bytes) -> Pending | None:
+    def _take(self, corr_id: bytes) -> AnyPending | None:
         pending = self._pending.pop(corr_id, None)
         if pending is not None:
             self._outgoing.pop(corr_id, None)
@@ -328,59 +311,25 @@ class Client:
 
     # From the connection.
 
-    def _received(self, item: Reply | Failure, on_push: PushHandler | None) -> None:
+    def _received(self, item: Reply[Response] | Failure, on_push: PushHandler | None) -> None:
         pending = self._take(item.corr_id) if item.corr_id else None
         if pending is not None:
-            self._answer(pending, item)
+            pending.settle(response_of(pending, item))
         elif isinstance(item, Failure):
-            logger.warning("the router sent what cannot be understood")
+            self._undecodable += 1
+            if self._undecodable == 1:  # a hostile router could fill any log
+                logger.warning("the router sent what cannot be understood")
+            elif self._undecodable > MAX_UNDECODABLE:
+                self._connection.abort(UnexpectedReply("too much that cannot be understood"))
         elif on_push is not None:
             try:
                 on_push(item.entity_id, item.message)
             except Exception:
                 logger.exception("the handler of pushes failed")
 
-    def _answer(self, pending: Pending, item: Reply | Failure) -> None:
-        if isinstance(item, Failure):
-            pending.settle(UnexpectedReply("the answer cannot be understood"))
-        elif isinstance(item.message, ntf.ERR | smp.ERR):
-            pending.settle(RequestRefused(item.message.error))
-        elif item.entity_id and item.entity_id != pending.entity_id:
-            pending.settle(UnexpectedReply("the answer is about another entity"))
-        else:
-            pending.settle(item.message)
-
-    def _ping_after(self, wait: float) -> None:
-        if not self._disconnected:
-            self._ping_timer = self._loop.call_later(wait, self._ping_if_idle)
-
-    def _ping_if_idle(self) -> None:
-        idle = self._loop.time() - self._connection.received_at
-        wait = self._config.ping_interval - idle
-        if wait > 0:
-            self._missed_pings = 0
-            self._ping_after(wait)
-        else:
-            self._ping_task = self._loop.create_task(self._ping())
-
-    async def _ping(self) -> None:
-        try:
-            await self.request(PING())
-        except RequestTimeout:
-            self._missed_pings += 1
-            if self._missed_pings >= self._config.ping_failures:
-                self._connection.abort(TimeoutError("the router does not answer"))
-                return
-        except ClientError:
-            self._missed_pings = 0  # an answer all the same, unless there is no connection
-        else:
-            self._missed_pings = 0
-        self._ping_after(self._config.ping_interval)
-
     def _lost(self, reason: Exception | None, on_disconnect: DisconnectHandler | None) -> None:
         self._disconnected = True
-        if self._ping_timer is not None:
-            self._ping_timer.cancel()
+        self._keep_alive.stop()
         self._outgoing.clear()
         for corr_id in tuple(self._pending):
             pending = self._take(corr_id)
@@ -400,7 +349,7 @@ class _ClientConnection(BlockConnection):
 
     def __init__(
         self,
-        protocol: Protocol,
+        protocol: AnyProtocol,
         address: ServerAddress,
         config: ClientConfig,
         service: ServiceCredentials | None,
@@ -417,20 +366,14 @@ class _ClientConnection(BlockConnection):
         self._client: Client | None = None
 
     def _begin(self, facts: TlsFacts, alpn: str | None) -> Handshake:
-        server = self._address.fingerprint
-        versions = self._config.versions or self.protocol.versions
-        now = time.time()
-        if self.protocol is NTF:
-            return connect_ntf(facts, server, versions, now)
-        keys = generate_key_pair(Algorithm.X25519) if self._config.encrypt_blocks else None
-        return connect_smp(facts, server, versions, now, keys=keys, service=self._service)
+        server, now = self._address.fingerprint, time.time()
+        return begin_handshake(self.protocol, facts, server, now, self._config, self._service)
 
     def _ready(self, established: Established) -> None:
         if self.opened.done():
             self.abort()  # nobody waits for it any more
             return
         self._client = Client(self, self._address, self._config)
-        self._client._ping_after(self._config.ping_interval)
         self.opened.set_result(self._client)
 
     def _content_received(self, content: bytes) -> None:
@@ -442,7 +385,7 @@ class _ClientConnection(BlockConnection):
         self.abort()  # a peer that is not the router might never close
 
     def abandon(self) -> None:
-        """End a connection whose client nobody has got."""
+        """Abort a connection whose client was not returned to a caller."""
         self._on_push = self._on_disconnect = None
         self.abort()
 
@@ -461,25 +404,3 @@ class _ClientConnection(BlockConnection):
             if not isinstance(reason, HandshakeFailed):
                 reason = Disconnected("the router closed the connection during the handshake")
             self.opened.set_exception(reason)
-
-
-def _reachable(address: ServerAddress, socks: SocksProxy | None) -> list[Host]:
-    """Hosts in the order to try: with a proxy onion hosts first, without one they cannot be."""
-    if socks is None:
-        return [host for host in address.hosts if host.kind is not HostKind.ONION]
-    return sorted(address.hosts, key=lambda host: host.kind is not HostKind.ONION)
-
-
-async def _open(host: Host, port: int, config: ClientConfig) -> Any:
-    socks, allow = config.socks, config.allow
-    if socks is None or not socks.serves(host):
-        return await net.connect_tcp(host.text, port, allow)
-    is_address = host.kind in (HostKind.IPV4, HostKind.IPV6)
-    if allow is not None and is_address and not allow(ip_address(host.text)):
-        raise AddressRefused(f"{host} may not be connected to")
-    return await connect_through(socks, host, port)
-
-
-@lru_cache(maxsize=64)
-def _context(alpn: str | None, credentials: Credentials | None) -> SSLContext:
-    return client_context([alpn] if alpn else [], credentials)

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from typing import cast
 
 from heliograph.crypto.errors import CryptoError
-from heliograph.transport import loop as net
-from heliograph.transport import tls
+from heliograph.transport import loop as net, tls
 from heliograph.transport.errors import HandshakeFailed
 from heliograph.transport.handshake import Established, Handshake, ServiceRequest, TlsFacts
-from heliograph.transport.protocols import Protocol
+from heliograph.transport.protocols import AnyProtocol
 from heliograph.transport.tls import unacknowledged
 from heliograph.wire.errors import TransportError, WireError
 from heliograph.wire.primitives import pad, unpad
@@ -23,9 +22,12 @@ WRITE_HIGH_WATER = 256 * 1024
 
 
 class BlockConnection(asyncio.Protocol):
-    """One end of a connection. `established` is None until the handshake is done."""
+    """One end of a connection. `established` is None until the handshake is done.
 
-    def __init__(self, protocol: Protocol, handshake_timeout: float) -> None:
+    Its attributes are the state of one connection: handshake, reading, writing, and its end.
+    """
+
+    def __init__(self, protocol: AnyProtocol, handshake_timeout: float) -> None:
         self.protocol = protocol
         self.established: Established | None = None
         self.received_at = 0.0
@@ -37,7 +39,7 @@ class BlockConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray()
         self._begun_at = 0.0
-        self._held = False
+        self._paused = False
         self._handshake: Handshake | None = None
         self._handshake_timeout = handshake_timeout
         self._handshake_timer: asyncio.TimerHandle | None = None
@@ -74,13 +76,13 @@ class BlockConnection(asyncio.Protocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether the peer takes what it is sent; if not, keep it until it does."""
+        """Whether the peer reads; if not, keep what is to be sent until `resume_writing`."""
         return self.write_paused_at is None and not self.is_closing
 
     @property
     def unfinished_since(self) -> float | None:
         """When the block began that has not arrived whole, if there is one."""
-        return self._begun_at if self._buffer and not self._held else None
+        return self._begun_at if self._buffer and not self._paused else None
 
     @property
     def peer_address(self) -> str:
@@ -90,11 +92,17 @@ class BlockConnection(asyncio.Protocol):
 
     @property
     def has_arrived(self) -> bool:
-        """Whether all that was sent has reached the peer's machine, as far as this one can tell."""
+        """Whether the peer's kernel acknowledged all that was sent, where this can be known."""
         transport = self._transport
         if transport is None or transport.get_write_buffer_size() > 0:
             return False
         return unacknowledged(transport.get_extra_info("socket")) == 0
+
+    @property
+    def unread(self) -> int:
+        """Return how many bytes have reached this machine and were not read."""
+        transport = self._transport
+        return 0 if transport is None else tls.unread(transport.get_extra_info("socket"))
 
     def send(self, transmissions: Sequence[bytes]) -> None:
         """Send encoded transmissions in as few blocks as hold them; nothing once closing."""
@@ -113,7 +121,7 @@ class BlockConnection(asyncio.Protocol):
         """Close once everything sent has left."""
         # On asyncio a second close would make abort do nothing.
         if self._transport is not None and not self._transport.is_closing():
-            self._held = False
+            self._paused = False
             self._transport.resume_reading()  # or it would not see the peer close, too
             self._transport.close()
 
@@ -123,22 +131,23 @@ class BlockConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def hold(self) -> None:
+    def pause_reading(self) -> None:
         """Stop taking blocks: what the peer sends waits in its own buffers."""
-        if not self._held and self._transport is not None:
-            self._held = True
+        if not self._paused and self._transport is not None:
+            self._paused = True
             self._transport.pause_reading()
 
-    def unhold(self) -> None:
-        if self._held:
-            self._held = False
+    def resume_reading(self) -> None:
+        """Take blocks again, beginning with what arrived meanwhile."""
+        if self._paused:
+            self._paused = False
             self._loop.call_soon(self._resume)
 
     def answer_service(self, answer: bytes | TransportError) -> None:
         """Resume a handshake that asked for a service: with its ID, or why it is refused."""
         if self._handshake is not None and not self.is_closing:
             self._advance(answer)
-            self.unhold()
+            self.resume_reading()
 
     # asyncio.Protocol
 
@@ -166,7 +175,7 @@ class BlockConnection(asyncio.Protocol):
         if self.is_closing:
             return  # some transports deliver until the peer has closed, too
         now = self._loop.time()
-        if len(data) == self.protocol.block_size and not self._buffer and not self._held:
+        if len(data) == self.protocol.block_size and not self._buffer and not self._paused:
             self.received_at = now
             self._block_received(bytes(data))
             return
@@ -177,7 +186,7 @@ class BlockConnection(asyncio.Protocol):
             self.received_at = self._begun_at = now
 
     def eof_received(self) -> bool:
-        self.left_in_order = self.has_arrived
+        self.left_in_order = self.has_arrived and net.reports_close_notify()
         return False
 
     def pause_writing(self) -> None:
@@ -203,20 +212,20 @@ class BlockConnection(asyncio.Protocol):
         self.abort(ConnectionResetError("the peer reset the connection"))
 
     def _resume(self) -> None:
-        if self._held or self.is_closing:
+        if self._paused or self.is_closing:
             return
         self._consume()
         self._resume_reading()
 
     def _resume_reading(self) -> None:
-        if not self._held and self._transport is not None:
+        if not self._paused and self._transport is not None:
             self._transport.resume_reading()
 
     def _consume(self) -> bool:
         """Take the whole blocks that have arrived; whether there were any."""
         size = self.protocol.block_size
         pos = 0
-        while len(self._buffer) - pos >= size and not self._held and not self.is_closing:
+        while len(self._buffer) - pos >= size and not self._paused and not self.is_closing:
             block = bytes(self._buffer[pos : pos + size])
             pos += size
             self._block_received(block)
@@ -261,7 +270,7 @@ class BlockConnection(asyncio.Protocol):
             return
         else:
             if event is not None:
-                self.hold()
+                self.pause_reading()
                 self._service_requested(event)
             return
         self._handshake = None

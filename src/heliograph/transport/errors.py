@@ -9,6 +9,7 @@ Exception
 │   ├── RequestTimeout         no answer in time
 │   ├── RequestRefused         ERR; `.error` is what the router said
 │   └── UnexpectedReply        an answer that makes no sense
+│       └── MalformedReply     an answer that does not parse; `.error` says how
 └── SocksError                 the proxy refused (becomes ConnectFailed)
 """
 
@@ -53,6 +54,14 @@ class RequestRefused(ClientError):
 
 class UnexpectedReply(ClientError):
     """The router answered something that does not belong to the request."""
+
+
+class MalformedReply(UnexpectedReply):
+    """The router sent an answer that does not parse."""
+
+    def __init__(self, error: ErrorType) -> None:
+        super().__init__("the answer is malformed")
+        self.error = error
 
 
 class SocksError(Exception):

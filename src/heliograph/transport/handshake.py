@@ -2,14 +2,14 @@
 
 A handshake yields `bytes` for a block to send, `None` to wait for the content of a block, or a
 `ServiceRequest` to ask the router for the ID of a service; it returns `Established`, or raises
-`HandshakeFailed`. Whoever drives it owns the socket.
+`HandshakeFailed`. The caller that drives it owns the socket.
 """
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from heliograph.crypto.certificates import Credentials, fingerprint, identity_of
+from heliograph.crypto.certificates import TlsCredentials, fingerprint, identity_of
 from heliograph.crypto.chains import BlockCipher
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.keys import KeyPair, dh, generate_key_pair
@@ -23,6 +23,7 @@ from heliograph.wire.transmissions import Session
 from heliograph.wire.versions import (
     SMP_AUTH_COMMANDS,
     SMP_ENCRYPTED_BLOCK,
+    SMP_PROXY_SERVER,
     SMP_SERVICE_CERTS,
     VersionRange,
     negotiate,
@@ -44,11 +45,11 @@ class TlsFacts:
 class ServerIdentity:
     """Who a router is: the chain it shows, the leaf's key, and the fingerprint clients pin."""
 
-    credentials: Credentials
+    credentials: TlsCredentials
     fingerprint: bytes
 
     @classmethod
-    def of(cls, credentials: Credentials, now: float) -> "ServerIdentity":
+    def of(cls, credentials: TlsCredentials, now: float) -> "ServerIdentity":
         return cls(credentials, identity_of(credentials.chain, now).fingerprint)
 
 
@@ -57,7 +58,7 @@ class ServiceCredentials:
     """The long-term certificate of a service that connects to SMP routers."""
 
     role: ServiceRole
-    credentials: Credentials
+    credentials: TlsCredentials
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +82,17 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Established:
-    """What a handshake settled. `peer_key` is set at a client, `session_private` at a router."""
+    """The result of a handshake.
+
+    `peer_key` and `session_private` are the session keys that command authenticators use;
+    `peer_auth` is the chain and signed key that a router showed its client.
+    """
 
     session: Session
     peer_versions: VersionRange
     cipher: BlockCipher | None = None
     peer_key: bytes | None = None
+    peer_auth: CertChainPubKey | None = None
     session_private: bytes | None = field(default=None, repr=False)
     service: Service | None = None
 
@@ -135,6 +141,7 @@ def serve_smp(
         Session.smp(tls.session_id, hello.version),
         versions,
         cipher,
+        peer_key=hello.session_key,
         session_private=keys.private if hello.version >= SMP_AUTH_COMMANDS else None,
         service=service,
     )
@@ -148,10 +155,16 @@ def connect_smp(
     *,
     keys: KeyPair | None = None,
     service: ServiceCredentials | None = None,
+    is_proxy: bool = False,
 ) -> Handshake:
-    """`keys` are the client's session keys: without them blocks are not encrypted."""
+    """`keys` are the client's session keys: without them blocks are not encrypted.
+
+    Blocks of a proxy are never encrypted, as forwarded commands are, and would not fit.
+    """
     leaf_key = _check_server(tls, server, now)
     hello = _parse(wire.decode_smp_server, (yield None))
+    if is_proxy:
+        versions = proxy_versions(versions, hello.versions)
     version = _check_server_hello(tls, hello.session_id, hello.versions, versions)
     peer_key = None
     if hello.auth is not None:
@@ -167,21 +180,33 @@ def connect_smp(
             service.role, CertChainPubKey(service.credentials.chain, signed)
         )
     yield wire.encode_smp_client(
-        wire.SmpClientHandshake(version, server, keys and keys.public, service=client_service)
+        wire.SmpClientHandshake(version, server, keys and keys.public, is_proxy, client_service)
     )
     accepted = None
     if service is not None and service_keys is not None:
         accepted = yield from _await_service(service, service_keys)
     cipher = None
-    if keys is not None and peer_key is not None and encrypts_blocks(version, proxy=False):
+    if keys is not None and peer_key is not None and encrypts_blocks(version, is_proxy):
         cipher = BlockCipher.client(tls.session_id, _agree(peer_key, keys.private))
     return Established(
         Session.smp(tls.session_id, version),
         hello.versions,
         cipher,
         peer_key=peer_key if version >= SMP_AUTH_COMMANDS else None,
+        peer_auth=hello.auth,
+        session_private=keys and keys.private,
         service=accepted,
     )
+
+
+def proxy_versions(ours: VersionRange, theirs: VersionRange) -> VersionRange:
+    """Return the versions that a proxy offers a destination.
+
+    A destination that does not know of proxies would encrypt blocks.
+    """
+    if theirs.max >= SMP_PROXY_SERVER:
+        return ours
+    return VersionRange(ours.min, min(ours.max, SMP_ENCRYPTED_BLOCK - 1))
 
 
 def encrypts_blocks(version: int, proxy: bool) -> bool:

@@ -1,8 +1,8 @@
-"""Tells of connections that the peer reset, where a stack does not.
+"""Notice connections that the peer reset, where a stack does not.
 
 libuv stops watching a socket once it reports an error. aiofastnet then reads what had arrived, and
-waits for an end of which it is never told: a peer that sends a byte and resets the connection would
-cost a connection for ever. The kernel tells a second watcher, which asks for nothing but errors.
+waits for an end that is never reported: a peer that sends a byte and resets the connection would
+leak it. The kernel reports errors to a second watcher, which asks for nothing else.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class Hangups:
         loop.add_reader(self._epoll.fileno(), self._ready)
 
     def watch(self, descriptor: int, callback: Callable[[], object]) -> None:
-        # No event is asked for: errors and hang-ups are always told, and this way only once.
+        # Errors and hang-ups are reported without being asked for; edge-triggered, only once.
         self._epoll.register(descriptor, select.EPOLLET)
         self._callbacks[descriptor] = callback
 
@@ -45,9 +45,9 @@ class Hangups:
 
     def _ready(self) -> None:
         for descriptor, _ in self._epoll.poll(0):
-            self._loop.call_later(GRACE, self._tell, descriptor, self._callbacks.get(descriptor))
+            self._loop.call_later(GRACE, self._report, descriptor, self._callbacks.get(descriptor))
 
-    def _tell(self, descriptor: int, callback: Callable[[], object] | None) -> None:
+    def _report(self, descriptor: int, callback: Callable[[], object] | None) -> None:
         if callback is not None and self._callbacks.get(descriptor) is callback:
             callback()
 

@@ -22,10 +22,11 @@ import ssl
 import sys
 from collections.abc import Callable, Coroutine
 from enum import StrEnum
-from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
+from heliograph.net.public import Address
+from heliograph.net.resolver import resolve
 from heliograph.transport import hangups
 from heliograph.transport.errors import AddressRefused
 from heliograph.transport.tls import set_tcp_options
@@ -50,7 +51,7 @@ logger = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 _Protocol = TypeVar("_Protocol", bound=asyncio.BaseProtocol)
 
-Allow = Callable[[IPv4Address | IPv6Address], bool]
+Allow = Callable[[Address], bool]
 """Whether an address may be connected to."""
 
 
@@ -121,7 +122,7 @@ def new_event_loop(net: Net | str | None = None) -> asyncio.AbstractEventLoop:
 
 
 def run(
-    main: Coroutine[Any, Any, _Result],
+    main: Coroutine[object, object, _Result],
     *,
     net: Net | str | None = None,
     debug: bool | None = None,
@@ -152,7 +153,7 @@ class Server:
         self._handshakes: dict[asyncio.Task[None], None] = {}
         """In the order they began."""
         self.failed_handshakes = 0
-        """And those under way: their memory, too, is there to be given back."""
+        """Failed handshakes and those in progress: memory that `release_memory` may return."""
         self._loop = asyncio.get_running_loop()
         self._retry: asyncio.TimerHandle | None = None
         self._resume()
@@ -163,7 +164,7 @@ class Server:
         return () if self._sock.fileno() < 0 else (self._sock,)
 
     def close(self) -> None:
-        """Stop listening, and give up handshakes that are under way."""
+        """Stop listening, and cancel handshakes in progress."""
         if not self.sockets:
             return
         if self._retry is not None:
@@ -195,7 +196,7 @@ class Server:
                 self._retry = self._loop.call_later(ACCEPT_RETRY_DELAY, self._resume)
                 return
             if len(self._handshakes) >= self._max_handshakes:
-                # A handshake takes milliseconds: whoever is at it longest is up to no good.
+                # A handshake takes milliseconds: the oldest one is the most suspicious.
                 oldest = next(iter(self._handshakes))
                 self._forget(oldest)
                 self._loop.call_soon(oldest.cancel)
@@ -271,17 +272,15 @@ async def connect_tcp(host: str, port: int, allow: Allow | None = None) -> socke
     """
     loop = asyncio.get_running_loop()
     failure: Exception = OSError("the host has no address")
-    for family, kind, protocol, _, address in await loop.getaddrinfo(
-        host, port, type=socket.SOCK_STREAM
-    ):
-        if allow is not None and not allow(ip_address(address[0])):
+    for address in await resolve(host):
+        if allow is not None and not allow(address):
             failure = AddressRefused("the host has only addresses that may not be connected to")
             continue
-        sock = socket.socket(family, kind, protocol)
+        sock = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6)
         try:
             sock.setblocking(False)
             set_tcp_options(sock)
-            await loop.sock_connect(sock, address)
+            await loop.sock_connect(sock, (str(address), port))
         except OSError as exc:
             sock.close()
             failure = exc
@@ -309,11 +308,16 @@ async def create_connection(
     options = _tls_options(loop, ssl, handshake_timeout)
     if ssl is not None:
         options["server_hostname"] = _NO_SERVER_NAME
-    if _net_of(loop) is Net.AIOFASTNET:
-        import aiofastnet
+    try:
+        if _net_of(loop) is Net.AIOFASTNET:
+            import aiofastnet
 
-        return await aiofastnet.create_connection(loop, protocol_factory, sock=sock, **options)
-    return await loop.create_connection(protocol_factory, sock=sock, **options)
+            return await aiofastnet.create_connection(loop, protocol_factory, sock=sock, **options)
+        return await loop.create_connection(protocol_factory, sock=sock, **options)
+    except Exception:
+        # A stack that made no transport of it leaves it open. Another closes its transport first.
+        loop.call_soon(sock.close)
+        raise
 
 
 def watch_hangup(sock: Descriptor | None, callback: Callable[[], object]) -> None:
@@ -323,9 +327,14 @@ def watch_hangup(sock: Descriptor | None, callback: Callable[[], object]) -> Non
 
 
 def forget_hangup(sock: Descriptor | None) -> None:
-    """Call it before the socket is closed."""
+    """Stop watching a socket. Call this before it is closed."""
     if sock is not None and _net_of(asyncio.get_running_loop()) is Net.AIOFASTNET:
         hangups.forget(sock.fileno())
+
+
+def reports_close_notify() -> bool:
+    """Return False on asyncio, where the end of TCP looks like the end of TLS."""
+    return _net_of(asyncio.get_running_loop()) is not Net.ASYNCIO
 
 
 def _net_of(loop: asyncio.AbstractEventLoop) -> Net:
@@ -335,17 +344,16 @@ def _net_of(loop: asyncio.AbstractEventLoop) -> Net:
 
 def _tls_options(
     loop: asyncio.AbstractEventLoop, context: ssl.SSLContext | None, handshake_timeout: float
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # keyword arguments of several functions
     if context is None:
         return {}
-    options: dict[str, Any] = {
+    sizes = {"ssl_incoming_bio_size": _BUFFER_SIZE, "ssl_outgoing_bio_size": _BUFFER_SIZE}
+    return {
         "ssl": context,
         "ssl_handshake_timeout": handshake_timeout,
         "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT,
+        **(sizes if _net_of(loop) is Net.AIOFASTNET else {}),
     }
-    if _net_of(loop) is Net.AIOFASTNET:
-        options["ssl_incoming_bio_size"] = options["ssl_outgoing_bio_size"] = _BUFFER_SIZE
-    return options
 
 
 def _listen(host: str | None, port: int, reuse_port: bool) -> socket.socket:
@@ -367,6 +375,7 @@ def _listen(host: str | None, port: int, reuse_port: bool) -> socket.socket:
     return sock
 
 
+# The signature is asyncio's.
 def _handle_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what nobody caught, without the addresses that transports and sockets would print."""
     message = context.get("message") or "unhandled exception in the event loop"

@@ -1,7 +1,7 @@
 """A listener of one protocol, and the connections it accepted.
 
-It answers what is malformed by itself and hands commands to a `Router`, which owes each of them one
-answer. A peer that does not read, or asks faster than it is answered, is not read from.
+It answers malformed input itself and hands commands to a `Router`, which answers each of them
+once. A peer that does not read, or asks faster than it is answered, is not read from.
 """
 
 import asyncio
@@ -10,10 +10,11 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-from typing import Protocol as Interface
+from typing import Any, NamedTuple, Protocol as Interface, TypeVar
 
 from heliograph.crypto.keys import generate_key_pair
+from heliograph.opening import Closing
+from heliograph.tasks import TaskScope
 from heliograph.transport import loop as net
 from heliograph.transport.connection import BlockConnection
 from heliograph.transport.errors import HandshakeFailed
@@ -26,8 +27,9 @@ from heliograph.transport.handshake import (
     serve_ntf,
     serve_smp,
 )
-from heliograph.transport.protocols import NTF, Protocol
+from heliograph.transport.protocols import NTF, AnyProtocol, Protocol, Response
 from heliograph.transport.tls import server_context
+from heliograph.transport.window import RequestWindow
 from heliograph.wire import ntf, smp
 from heliograph.wire.errors import ErrorCode, ErrorType, TransportError, WireError
 from heliograph.wire.keys import Algorithm
@@ -37,17 +39,20 @@ from heliograph.wire.versions import VersionRange
 
 logger = logging.getLogger(__name__)
 
+C = TypeVar("C")
+R = TypeVar("R")
+
 RELEASE_AFTER = 100
-"""So many closed connections and failed handshakes are worth a look for memory to give back."""
+"""Closed connections and failed handshakes before memory is returned to the system."""
 
 
 class Answer(NamedTuple):
     corr_id: bytes
     entity_id: bytes
-    message: Any
+    message: Response
 
 
-class Router(Interface):
+class Router(Interface[C]):
     """What a router does with its connections. Nothing here may block.
 
     If one of these raises, that is logged and costs the connection it was about, and no other.
@@ -55,7 +60,7 @@ class Router(Interface):
 
     def connected(self, connection: "ServerConnection") -> None: ...
 
-    def received(self, connection: "ServerConnection", requests: list[Request]) -> None:
+    def received(self, connection: "ServerConnection", requests: list[Request[C]]) -> None:
         """Answer each, now or later, by `ServerConnection.answer`."""
 
     def service_requested(self, connection: "ServerConnection", request: ServiceRequest) -> None:
@@ -91,8 +96,11 @@ class ServerConnection(BlockConnection):
         super().__init__(listener.protocol, listener.limits.handshake_timeout)
         self.listener = listener
         self.state: Any = None
-        """For the router to keep what it knows of this client."""
+        """For the router to keep what it knows of this client, in a type of its own."""
         self._unanswered = 0
+        # Of the protocol's commands, which are known at run time.
+        self._window: RequestWindow[Any] = RequestWindow(listener.protocol.bulky_commands)
+        self._dispatching = False
 
     def answer(self, answers: Sequence[Answer]) -> None:
         """Answer received commands, in one block if they fit."""
@@ -107,8 +115,10 @@ class ServerConnection(BlockConnection):
             except WireError:
                 limit = max_transmission_size(self.established.session)
                 self.send([self._encode(message, limit) for message in messages])
-        if self._held and self._has_room():
-            self.unhold()
+        if self._window.waiting:
+            self._dispatch()
+        if self._paused and self._has_room():
+            self.resume_reading()
 
     def push(self, messages: Sequence[Answer]) -> None:
         """Send what nobody asked for. Ask `is_writable` first: this does not wait."""
@@ -133,6 +143,7 @@ class ServerConnection(BlockConnection):
         return (
             self.established is not None
             and self.write_paused_at is None
+            and not self._window.waiting
             and self._unanswered < self.listener.limits.max_unanswered
         )
 
@@ -140,10 +151,10 @@ class ServerConnection(BlockConnection):
         return self.listener.handshake(facts, alpn)
 
     def _ready(self, established: Established) -> None:
-        self._tell(self.listener.router.connected, self)
+        self._call(self.listener.router.connected, self)
 
     def _service_requested(self, request: ServiceRequest) -> None:
-        self._tell(self.listener.router.service_requested, self, request)
+        self._call(self.listener.router.service_requested, self, request)
 
     def _content_received(self, content: bytes) -> None:
         session = self.established.session  # type: ignore[union-attr]
@@ -152,14 +163,29 @@ class ServerConnection(BlockConnection):
         self._unanswered += len(items)
         if len(requests) != len(items):
             self.answer([self._refusal(item) for item in items if isinstance(item, Failure)])
-        if requests:
-            self._tell(self.listener.router.received, self, requests)
+        if requests and self._window.admits(requests):
+            self._call(self.listener.router.received, self, requests)
+        elif requests:
+            self._window.add(requests)
+            self._dispatch()
         if not self._has_room():
-            self.hold()
+            self.pause_reading()
+
+    def _dispatch(self) -> None:
+        """Hand requests to the router, as far as their answers may be queued."""
+        if self._dispatching:
+            return  # an answer given at once: the loop below goes on
+        self._dispatching = True
+        while self._window.waiting and self.is_writable:
+            requests = self._window.release(self._unanswered - len(self._window.waiting))
+            if not requests:
+                break
+            self._call(self.listener.router.received, self, requests)
+        self._dispatching = False
 
     def close_if_agreed(self) -> None:
         """Close, unless the router wants this client to stay."""
-        self._tell(self._close_if_agreed)
+        self._call(self._close_if_agreed)
 
     def _close_if_agreed(self) -> None:
         if self.listener.router.may_disconnect(self):
@@ -174,14 +200,15 @@ class ServerConnection(BlockConnection):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self.hold()
+        self.pause_reading()
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._dispatch()
         if self._has_room():
-            self.unhold()
+            self.resume_reading()
         if self.established is not None:
-            self._tell(self.listener.router.writable, self)
+            self._call(self.listener.router.writable, self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         if not self.listener.admit(self):
@@ -191,12 +218,13 @@ class ServerConnection(BlockConnection):
 
     def _lost(self, reason: Exception | None) -> None:
         self.listener.forget(self)
+        self._window.clear()
         if self.established is not None:
-            self._tell(self.listener.router.disconnected, self)
+            self._call(self.listener.router.disconnected, self)
         elif reason is not None:
             logger.debug("connection refused: %s", reason)
 
-    def _tell(self, callback: Callable[..., None], *arguments: Any) -> None:
+    def _call(self, callback: Callable[..., None], *arguments: object) -> None:
         try:
             callback(*arguments)
         except Exception as exc:
@@ -204,26 +232,30 @@ class ServerConnection(BlockConnection):
             self.abort(exc)
 
 
-class Listener:
-    """One listening socket of one protocol."""
+class Listener(Closing):
+    """One listening socket of one protocol.
+
+    Its attributes are what its connections share, and counters for metrics.
+    """
 
     def __init__(
         self,
-        protocol: Protocol,
+        protocol: Protocol[C, R],
         identity: ServerIdentity,
-        router: Router,
+        router: Router[C],
         *,
         limits: Limits | None = None,
         versions: VersionRange | None = None,
         request_client_certificate: bool = False,
     ) -> None:
-        self.protocol = protocol
+        self.protocol: AnyProtocol = protocol
         self.identity = identity
-        self.router = router
+        self.router: Router[Any] = router  # of the protocol's commands, as __init__ demands
         self.limits = limits or Limits()
         self.versions = versions or protocol.versions
         self.connections: set[ServerConnection] = set()
         self.refused_connections = 0
+        self.accepted_connections = 0
         self._context = server_context(
             identity.credentials,
             [protocol.alpn],
@@ -236,7 +268,7 @@ class Listener:
         self._forgotten = 0
         self._failed = 0
         self._server: net.Server | None = None
-        self._sweeper: asyncio.Task[None] | None = None
+        self._tasks = TaskScope()
 
     async def start(self, host: str | None, port: int) -> int:
         """Listen; the result is the port, which matters if it was given as 0."""
@@ -248,15 +280,14 @@ class Listener:
             handshake_timeout=self.limits.handshake_timeout,
         )
         self._server = server
-        self._sweeper = asyncio.create_task(self._sweep())
+        self._tasks.spawn(self._sweep(), name="connection sweep")
         bound: int = server.sockets[0].getsockname()[1]
         return bound
 
     async def close(self, grace: float = 5.0) -> None:
         """Stop accepting, let what was sent leave, and end every connection within `grace`."""
         self._closing = True
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        await self._tasks.close()
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
@@ -274,6 +305,7 @@ class Listener:
             self.refused_connections += 1
             return False
         self.connections.add(connection)
+        self.accepted_connections += 1
         self._empty.clear()
         return True
 

@@ -7,6 +7,7 @@ import asyncio
 import socket
 from dataclasses import dataclass, field
 from enum import Enum
+from urllib.parse import urlsplit
 
 from heliograph.transport.errors import SocksError
 from heliograph.transport.loop import connect_tcp
@@ -48,6 +49,16 @@ class SocksProxy:
 
     def serves(self, host: Host) -> bool:
         return self.mode is SocksMode.ALWAYS or host.kind is HostKind.ONION
+
+
+def parse_socks(text: str, mode: SocksMode) -> SocksProxy | None:
+    """Parse ``[USER:PASSWORD@]HOST:PORT``; no text is no proxy. Raises `ValueError`."""
+    if not text:
+        return None
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname or not parts.port or parts.path:
+        raise ValueError("must be HOST:PORT or USER:PASSWORD@HOST:PORT")
+    return SocksProxy(parts.hostname, parts.port, mode, parts.username, parts.password)
 
 
 def encode_greeting(proxy: SocksProxy) -> bytes:

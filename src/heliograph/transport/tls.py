@@ -1,10 +1,10 @@
-"""TLS as the SimpleX protocols use it: contexts, and what a connection tells after its handshake.
+"""TLS as the SimpleX protocols use it: contexts, and the properties of a connection.
 
 TLS 1.3 only, with CHACHA20-POLY1305, Ed25519 or Ed448 signatures, X25519 or X448 key exchange, no
 resumption and no server names. The reference also speaks TLS 1.2 but never chooses it with a peer
 that has 1.3, and the session id, `tls-unique`, is only a safe binding in 1.3.
 
-Certificates are not judged here: any chain is let through, on both sides. Whoever uses a connection
+Certificates are not verified here: any chain is accepted, on both sides. The user of a connection
 passes `peer_chain` to `heliograph.crypto.certificates.identity_of` before trusting the peer.
 
 What the ssl module cannot set is set by ctypes, on the one context and in the libssl that the ssl
@@ -31,7 +31,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from heliograph.crypto.certificates import Credentials, certificates_to_pem, private_key_to_pem
+from heliograph.crypto.certificates import TlsCredentials, certificates_to_pem, private_key_to_pem
 
 __all__ = [
     "LIBSSL_REACHED",
@@ -43,6 +43,7 @@ __all__ = [
     "session_id",
     "set_tcp_options",
     "unacknowledged",
+    "unread",
 ]
 
 CIPHER_SUITES = b"TLS_CHACHA20_POLY1305_SHA256"
@@ -104,15 +105,19 @@ _libssl = _load_libssl()
 LIBSSL_REACHED = _libssl is not None
 
 
+Pointer = Any
+"""A pointer of `ctypes`, which has no public type for it."""
+
+
 class _Context(ssl.SSLContext):
     """A context with a place for what OpenSSL has only the address of."""
 
-    info_callback: Any = None
+    info_callback: object = None
     certificates_sent: deque[bytes]
 
 
 def server_context(
-    credentials: Credentials, alpn: Sequence[str], *, request_client_certificate: bool
+    credentials: TlsCredentials, alpn: Sequence[str], *, request_client_certificate: bool
 ) -> ssl.SSLContext:
     """Make the context of a listener.
 
@@ -136,7 +141,9 @@ def server_context(
     return context
 
 
-def client_context(alpn: Sequence[str], credentials: Credentials | None = None) -> ssl.SSLContext:
+def client_context(
+    alpn: Sequence[str], credentials: TlsCredentials | None = None
+) -> ssl.SSLContext:
     """Make the context of outgoing connections, which present ``credentials`` if asked to.
 
     It may be shared by connections to different servers.
@@ -208,6 +215,11 @@ def unacknowledged(sock: socket.socket) -> int:
     return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
 
 
+def unread(sock: socket.socket) -> int:
+    """Return how many received bytes are in the system's buffer."""
+    return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
 def _ssl_object(transport: asyncio.BaseTransport) -> Any:
     # An ssl.SSLObject, or aiofastnet's look-alike.
     ssl_object = transport.get_extra_info("ssl_object")
@@ -242,11 +254,16 @@ _accept_any_chain = _VerifyCallback(lambda _store_context, _argument: 1)
 
 
 @functools.cache  # which also keeps the callback alive
-def _alpn_selector(protocols: tuple[str, ...]) -> Any:
+def _alpn_selector(protocols: tuple[str, ...]) -> object:
     known = {protocol.encode() for protocol in protocols}
 
     def select(
-        _connection: int, out: Any, out_length: Any, offer: int, offer_length: int, _argument: int
+        _connection: int,
+        out: Pointer,
+        out_length: Pointer,
+        offer: int,
+        offer_length: int,
+        _argument: int,
     ) -> int:
         # The client's order decides, as in the reference. OpenSSL has checked the framing.
         offered = ctypes.string_at(offer, offer_length)
@@ -281,7 +298,7 @@ def _record_certificates_sent(context: _Context) -> None:
     lib.SSL_CTX_set_info_callback(_address(context), context.info_callback)
 
 
-def _load_credentials(context: ssl.SSLContext, credentials: Credentials) -> None:
+def _load_credentials(context: ssl.SSLContext, credentials: TlsCredentials) -> None:
     # The ssl module reads keys from files only: never write this one in the clear.
     password = secrets.token_hex(32).encode()
     pem = certificates_to_pem(credentials.chain)

@@ -1,5 +1,4 @@
-"""The status page: what the system does now, what it did, and what became of one notification.
+"""The status page: health, throughput and latency, alerts, and what happened to one notification.
 
-Read-only. It asks the routers as Prometheus does, and reads their stores and the pipeline's tables;
-nothing it does can change them.
+Read-only: it reads the routers' metrics as Prometheus does, and opens stores and tables read-only.
 """

@@ -1,44 +1,74 @@
-"""What the page shows of now, from samples of the routers' metrics. Pure."""
+"""What the system does now, from samples of the routers' metrics. Pure."""
 
 from collections.abc import Sequence
-from typing import Any
 
-from heliograph.web.samples import Sample, quantile, rate
+from heliograph.documents import JsonObject
+from heliograph.web.samples import Sample, quantile
+from heliograph.web.series import LATENCY, growth
 
-__all__ = ["live"]
+__all__ = ["WINDOW", "certificates", "live"]
 
-LATENCY = "heliograph_ntf_push_latency_seconds"
+WINDOW = 300.0
+"""Seconds over which recent counts and latencies are taken."""
+RECENT = 10.0
+"""Seconds over which rates are taken."""
+HEALTH_WINDOW = 15.0
+"""Seconds before a provider's last answer over which it is judged."""
+IDLE_AFTER = 60.0
+FAILING_SHARE = 0.05
+
 RECEIVED = "simplex_ntf_notifications_received"
-DELIVERED = "simplex_ntf_notifications_delivered"
+ACCEPTED = "heliograph_ntf_provider_accepted_total"
+FAILED = "heliograph_ntf_provider_failed_total"
 _QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
-_RECENT = 5
-"""How many samples a figure per second is taken over."""
+
+Samples = Sequence[Sample]
 
 
-def live(ntf: Sequence[Sample], smp: Sequence[Sample]) -> dict[str, Any]:
-    """From samples of both routers, oldest first; those of a router that is silent may be few."""
+def live(ntf: Samples, smp: Samples) -> JsonObject:
+    """Summarize samples of both routers, oldest first; there may be few, or none."""
     last = ntf[-1] if ntf else Sample(0.0)
-    first = ntf[0] if ntf else last
-    messages = smp[-1] if smp else Sample(0.0)
     return {
         "tokens": _whole(last.by("heliograph_ntf_tokens", "status")),
         "subscriptions": _whole(last.by("heliograph_ntf_subscriptions", "status")),
-        "smp_routers": _routers(last),
+        "smp_servers": _servers(last),
         "notifications": _flow(ntf, RECEIVED),
         "pushes": {
-            **_flow(ntf, DELIVERED),
-            "failed": int(last.get("simplex_ntf_notifications_failed")),
+            **_flow(ntf, ACCEPTED),
+            "failed": int(last.get(FAILED)),
+            "failed_recently": _recent_growth(ntf, FAILED),
             "retried": int(last.get("heliograph_ntf_pushes_retried_total")),
             "expired": int(last.get("heliograph_ntf_pushes_expired_total")),
         },
-        "latency_ms": _latency(first, last),
-        "debts": _whole(last.by("heliograph_ntf_debts", "kind")),
-        "oldest_debt_seconds": round(last.get("heliograph_ntf_oldest_debt_seconds"), 1),
-        "providers": _providers(first, last),
-        "failures": _failures(first, last),
-        "clients": int(last.get("heliograph_ntf_clients")),
-        "queues": int(messages.get("simplex_smp_queues_total1")),
-        "window_seconds": round(last.at - first.at, 1),
+        "latency_ms": _latency(ntf),
+        "pending": _whole(last.by("heliograph_ntf_pending_pushes", "kind")),
+        "oldest_pending_seconds": round(last.get("heliograph_ntf_oldest_pending_push_seconds"), 1),
+        "providers": _providers(ntf),
+        "failures": _failures(ntf),
+        "ntf_clients": int(last.get("heliograph_ntf_clients")),
+        "messaging": _messaging(smp),
+        "window_seconds": WINDOW,
+    }
+
+
+def certificates(part: str, samples: Samples) -> dict[str, float]:
+    """Return until when a router's certificates are valid, by name."""
+    if not samples:
+        return {}
+    return samples[-1].by(f"heliograph_{part}_certificate_expires_at_seconds", "certificate")
+
+
+def _messaging(smp: Samples) -> JsonObject:
+    last = smp[-1] if smp else Sample(0.0)
+    return {
+        "queues": int(last.get("simplex_smp_queues_total1")),
+        "notifiers": int(last.get("simplex_smp_queues_notify_total1")),
+        "stored_messages": int(last.get("simplex_smp_messages_total")),
+        "clients": int(last.get("simplex_smp_clients_total")),
+        "sent": _flow(smp, "simplex_smp_messages_sent"),
+        "received": _flow(smp, "simplex_smp_messages_received"),
+        "notifications_sent": _flow(smp, "simplex_smp_messages_notify_sent"),
+        "notifications_pending": int(last.get("heliograph_smp_notifications_pending")),
     }
 
 
@@ -46,29 +76,43 @@ def _whole(found: dict[str, float]) -> dict[str, int]:
     return {key: int(value) for key, value in sorted(found.items())}
 
 
-def _flow(samples: Sequence[Sample], name: str) -> dict[str, Any]:
-    series = [(round(at, 1), round(value, 2)) for at, value in rate(samples, name)]
-    recent = list(rate((samples[-_RECENT:][0], samples[-1]), name)) if samples else []
+def _since(samples: Samples, seconds: float) -> Sample:
+    """Return the oldest sample that is at most so old."""
+    begin = samples[-1].at - seconds
+    return next(sample for sample in samples if sample.at >= begin)
+
+
+def _flow(samples: Samples, name: str) -> JsonObject:
+    if not samples:
+        return {"total": 0, "per_second": 0.0, "recently": 0}
+    last = samples[-1]
+    first = _since(samples, RECENT)
+    elapsed = last.at - first.at
+    rate = growth(first, last, name) / elapsed if elapsed > 0 else 0.0
     return {
-        "total": int(samples[-1].get(name)) if samples else 0,
-        "per_second": round(recent[-1][1], 2) if recent else 0.0,
-        "series": series,
+        "total": int(last.get(name)),
+        "per_second": round(rate, 2),
+        "recently": _recent_growth(samples, name),
     }
 
 
-def _latency(first: Sample, last: Sample) -> dict[str, float | None]:
-    """Of the window if there was a push in it, else of all time."""
-    later, earlier = last.buckets(LATENCY), first.buckets(LATENCY)
-    if quantile(0.5, later, earlier) is None:
-        earlier = []
+def _recent_growth(samples: Samples, name: str) -> int:
+    return int(growth(_since(samples, WINDOW), samples[-1], name)) if samples else 0
+
+
+def _latency(samples: Samples) -> dict[str, float | None]:
+    """Return quantiles of the window, or None if no push was accepted in it."""
+    if not samples:
+        return dict.fromkeys((name for name, _ in _QUANTILES), None)
+    later, earlier = samples[-1].buckets(LATENCY), _since(samples, WINDOW).buckets(LATENCY)
     found = {name: quantile(part, later, earlier) for name, part in _QUANTILES}
     return {
         name: None if value is None else round(value * 1000, 1) for name, value in found.items()
     }
 
 
-def _routers(last: Sample) -> list[dict[str, Any]]:
-    """Own messaging routers by name; the others are counted, and not named."""
+def _servers(last: Sample) -> list[JsonObject]:
+    """Return own servers by name, and the sum of all others."""
     found: dict[str, dict[str, int]] = {}
     for state in ("active", "pending"):
         for kind in ("", "service_"):
@@ -81,35 +125,58 @@ def _routers(last: Sample) -> list[dict[str, Any]]:
                 entry = found.setdefault("", {"active": 0, "pending": 0})
                 entry[state] += other
     return [
-        {"name": name or "other routers", "own": bool(name), **counts}
+        {"name": name or "other servers", "own": bool(name), **counts}
         for name, counts in sorted(found.items(), reverse=True)
     ]
 
 
-def _providers(first: Sample, last: Sample) -> list[dict[str, Any]]:
-    under_way = last.by("heliograph_ntf_pushes_under_way", "provider")
-    accepted = _grown(first, last, "heliograph_ntf_provider_accepted_total", "provider")
-    failed = _grown(first, last, "heliograph_ntf_provider_failed_total", "provider")
+def _providers(samples: Samples) -> list[JsonObject]:
+    if not samples:
+        return []
+    first, last = _since(samples, WINDOW), samples[-1]
+    in_flight = last.by("heliograph_ntf_pushes_in_flight", "provider")
+    accepted, failed = _grown(first, last, ACCEPTED), _grown(first, last, FAILED)
     return [
         {
             "name": name,
-            "under_way": int(under_way[name]),
+            "in_flight": int(in_flight[name]),
             "accepted": accepted.get(name, 0),
             "failed": failed.get(name, 0),
-            "health": _health(accepted.get(name, 0), failed.get(name, 0)),
+            "state": _provider_state(samples, name),
         }
-        for name in sorted(under_way)
+        for name in sorted(in_flight)
     ]
 
 
-def _health(accepted: int, failed: int) -> str:
-    if failed == 0:
-        return "good" if accepted else "idle"
-    return "down" if accepted == 0 else "failing"
+def _provider_state(samples: Samples, name: str) -> str:
+    """Judge the seconds before the last answer, so that a failure and a recovery show at once."""
+    for place in range(len(samples) - 1, 0, -1):
+        if any(_answers(samples[place - 1], samples[place], name)):
+            break
+    else:
+        return "idle"
+    last = samples[place]
+    first = _since(samples[: place + 1], HEALTH_WINDOW)
+    accepted, failed = _answers(first, last, name)
+    if not any((accepted, failed)):  # one interval longer than the window
+        accepted, failed = _answers(samples[place - 1], last, name)
+    if not accepted:
+        return "down"
+    if failed >= FAILING_SHARE * (accepted + failed):
+        return "failing"
+    return "ok" if samples[-1].at - last.at <= IDLE_AFTER else "idle"
 
 
-def _failures(first: Sample, last: Sample) -> list[dict[str, Any]]:
+def _answers(first: Sample, last: Sample, name: str) -> tuple[int, int]:
+    """Return how many pushes a provider accepted and did not accept between two samples."""
+    return _grown(first, last, ACCEPTED).get(name, 0), _grown(first, last, FAILED).get(name, 0)
+
+
+def _failures(samples: Samples) -> list[JsonObject]:
+    if not samples:
+        return []
     name = "heliograph_ntf_push_failures_total"
+    first, last = _since(samples, WINDOW), samples[-1]
     recent = _grown(first, last, name, "reason")
     total = last.by(name, "reason")
     return [
@@ -118,7 +185,7 @@ def _failures(first: Sample, last: Sample) -> list[dict[str, Any]]:
     ]
 
 
-def _grown(first: Sample, last: Sample, name: str, label: str) -> dict[str, int]:
+def _grown(first: Sample, last: Sample, name: str, label: str = "provider") -> dict[str, int]:
     before = first.by(name, label)
     found = {}
     for key, value in last.by(name, label).items():

@@ -1,8 +1,8 @@
-"""The page's API as OpenAPI 3.1, written by hand once and checked against the answers by tests."""
-
-from typing import Any
+"""The page's API as OpenAPI 3.1; tests check the answers against it."""
 
 from heliograph import __version__
+from heliograph.documents import JsonObject
+from heliograph.web.series import COLUMNS, RANGES
 
 __all__ = ["MAX_HOURS", "MAX_ID", "specification"]
 
@@ -13,58 +13,106 @@ _COUNT = {"type": "integer", "minimum": 0}
 _COUNTS = {"type": "object", "additionalProperties": _COUNT}
 _NUMBER = {"type": "number"}
 _TEXT = {"type": "string"}
-_SERIES = {
-    "type": "array",
-    "items": {"type": "array", "items": _NUMBER, "minItems": 2, "maxItems": 2},
-}
+_BOOLEAN = {"type": "boolean"}
 
 
-def _object(**properties: Any) -> dict[str, Any]:
+def _object(**properties: JsonObject) -> JsonObject:
     return {"type": "object", "properties": properties, "required": sorted(properties)}
 
 
-def _list(item: Any) -> dict[str, Any]:
+def _list(item: JsonObject) -> JsonObject:
     return {"type": "array", "items": item}
 
 
-def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+def _or_null(schema: JsonObject) -> JsonObject:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-_FLOW = {"total": _COUNT, "per_second": _NUMBER, "series": _SERIES}
+_FLOW = _object(total=_COUNT, per_second=_NUMBER, recently=_COUNT)
+_ROUTER = _object(problem=_or_null(_TEXT), as_of=_or_null(_NUMBER), is_stale=_BOOLEAN)
 _LIVE = _object(
     at=_NUMBER,
-    parts=_list(
-        _object(name=_TEXT, state=_TEXT, since=_NUMBER, restarts=_COUNT, told=_TEXT, ended=_TEXT)
+    version=_TEXT,
+    page_started_at=_NUMBER,
+    interval_seconds=_NUMBER,
+    state={"enum": ["ok", "warning", "critical", "unknown"]},
+    problems=_list(
+        _object(key=_TEXT, severity={"enum": ["warning", "critical"]}, text=_TEXT, action=_TEXT)
     ),
-    problems=_object(ntf=_or_null(_TEXT), smp=_or_null(_TEXT)),
+    routers=_object(ntf=_ROUTER, smp=_ROUTER),
+    processes=_list(
+        _object(
+            name=_TEXT,
+            state={"enum": ["starting", "running", "waiting", "stopped"]},
+            since=_NUMBER,
+            restarts=_COUNT,
+            address=_TEXT,
+            ended=_TEXT,
+            cpu_percent=_or_null(_NUMBER),
+            memory=_or_null(_COUNT),
+            open_files=_or_null(_COUNT),
+        )
+    ),
+    machine=_object(
+        cores=_COUNT,
+        load=_or_null(_NUMBER),
+        memory_total=_or_null(_COUNT),
+        memory_available=_or_null(_COUNT),
+        uptime_seconds=_or_null(_NUMBER),
+    ),
+    disks=_list(_object(places=_list(_TEXT), total=_COUNT, free=_COUNT)),
     pipeline=_object(
-        state=_TEXT,
+        state={"enum": ["off", "unknown", "empty", "unreadable", "complete", "unaccounted"]},
         lag_seconds=_or_null(_NUMBER),
         events=_or_null(_COUNT),
         quarantined=_or_null(_COUNT),
+        unaccounted=_or_null(_COUNT),
+        outcomes=_COUNTS,
     ),
     tokens=_COUNTS,
     subscriptions=_COUNTS,
-    smp_routers=_list(_object(name=_TEXT, own={"type": "boolean"}, active=_COUNT, pending=_COUNT)),
-    notifications=_object(**_FLOW),
-    pushes=_object(**_FLOW, failed=_COUNT, retried=_COUNT, expired=_COUNT),
+    smp_servers=_list(_object(name=_TEXT, own=_BOOLEAN, active=_COUNT, pending=_COUNT)),
+    notifications=_FLOW,
+    pushes=_object(
+        total=_COUNT,
+        per_second=_NUMBER,
+        recently=_COUNT,
+        failed=_COUNT,
+        failed_recently=_COUNT,
+        retried=_COUNT,
+        expired=_COUNT,
+    ),
     latency_ms=_object(p50=_or_null(_NUMBER), p90=_or_null(_NUMBER), p99=_or_null(_NUMBER)),
-    debts=_COUNTS,
-    oldest_debt_seconds=_NUMBER,
+    pending=_COUNTS,
+    oldest_pending_seconds=_NUMBER,
     providers=_list(
         _object(
             name=_TEXT,
-            under_way=_COUNT,
+            in_flight=_COUNT,
             accepted=_COUNT,
             failed=_COUNT,
-            health={"enum": ["good", "idle", "failing", "down"]},
+            state={"enum": ["ok", "idle", "failing", "down"]},
         )
     ),
     failures=_list(_object(reason=_TEXT, recent=_COUNT, total=_COUNT)),
-    clients=_COUNT,
-    queues=_COUNT,
+    ntf_clients=_COUNT,
+    messaging=_object(
+        queues=_COUNT,
+        notifiers=_COUNT,
+        stored_messages=_COUNT,
+        clients=_COUNT,
+        sent=_FLOW,
+        received=_FLOW,
+        notifications_sent=_FLOW,
+        notifications_pending=_COUNT,
+    ),
     window_seconds=_NUMBER,
+    actions_ask_token=_BOOLEAN,
+)
+_SERIES = _object(
+    step=_NUMBER,
+    at=_list(_NUMBER),
+    **{column: _list(_or_null(_NUMBER)) for column in COLUMNS},
 )
 _HISTORY = _object(
     hours=_COUNT,
@@ -78,7 +126,7 @@ _HISTORY = _object(
             p99_ms=_or_null(_NUMBER),
         )
     ),
-    fates=_COUNTS,
+    outcomes=_COUNTS,
 )
 _SEARCH = _object(
     kind={"enum": ["token", "notification", "nothing"]},
@@ -86,35 +134,39 @@ _SEARCH = _object(
     facts=_list(_object(name=_TEXT, value=_TEXT)),
     events=_list(_object(at=_NUMBER, part=_TEXT, what=_TEXT)),
 )
+_TEST_PUSH = _object(
+    ok=_BOOLEAN,
+    problem=_or_null(_TEXT),
+    steps=_list(_object(name=_TEXT, seconds=_NUMBER, problem=_or_null(_TEXT))),
+)
 _ERROR = _object(error=_TEXT)
+_FAILURES = {"401": "the token is missing or wrong", "403": "not a loopback address"}
 
 
-def _get(summary: str, answer: dict[str, Any], *parameters: dict[str, Any]) -> dict[str, Any]:
-    failures = {"401": "the token is missing or wrong", "403": "not a loopback address"}
-    if parameters:
-        failures["400"] = "a parameter is not as it must be"
+def _get(summary: str, answer: JsonObject, *parameters: JsonObject) -> JsonObject:
+    failures = {"400": "a parameter is not valid"} if parameters else {}
+    operation = _operation(summary, answer, _FAILURES | failures)
+    return {"get": {**operation, "parameters": list(parameters)}}
+
+
+def _post(summary: str, answer: JsonObject, conflict: str) -> JsonObject:
+    operation = _operation(summary, answer, {**_FAILURES, "409": conflict})
+    return {"post": {**operation, "security": [{"token": []}]}}
+
+
+def _operation(summary: str, answer: JsonObject, failures: dict[str, str]) -> JsonObject:
+    answers = {"200": (summary, answer)}
+    answers |= {status: (text, _ERROR) for status, text in failures.items()}
     return {
-        "get": {
-            "summary": summary,
-            "parameters": list(parameters),
-            "responses": {
-                "200": {
-                    "description": summary,
-                    "content": {"application/json": {"schema": answer}},
-                },
-                **{
-                    status: {
-                        "description": text,
-                        "content": {"application/json": {"schema": _ERROR}},
-                    }
-                    for status, text in failures.items()
-                },
-            },
-        }
+        "summary": summary,
+        "responses": {
+            status: {"description": text, "content": {"application/json": {"schema": schema}}}
+            for status, (text, schema) in answers.items()
+        },
     }
 
 
-def _query(name: str, required: bool, schema: dict[str, Any], text: str) -> dict[str, Any]:
+def _query(name: str, required: bool, schema: JsonObject, text: str) -> JsonObject:
     return {
         "name": name,
         "in": "query",
@@ -124,7 +176,7 @@ def _query(name: str, required: bool, schema: dict[str, Any], text: str) -> dict
     }
 
 
-def specification() -> dict[str, Any]:
+def specification() -> JsonObject:
     hours = {"type": "integer", "minimum": 1, "maximum": MAX_HOURS, "default": 24}
     wanted = {"type": "string", "minLength": 1, "maxLength": MAX_ID, "pattern": "^[!-~]+$"}
     return {
@@ -132,10 +184,16 @@ def specification() -> dict[str, Any]:
         "info": {
             "title": "Heliograph status",
             "version": __version__,
-            "description": "What the system does now and did before. Read-only.",
+            "description": "What the system does now, and what it did.",
         },
         "paths": {
             "/api/live": _get("What the system does now", _LIVE),
+            "/api/series": _get(
+                "Throughput and latency of the last minutes or hours, for charts",
+                _SERIES,
+                _query("range", False, {"enum": list(RANGES), "default": "10m"}, "how far back"),
+                _query("since", False, _NUMBER, "only what came after, in Unix seconds"),
+            ),
             "/api/history": _get(
                 "What it did, by hour, from the data pipeline",
                 _HISTORY,
@@ -145,6 +203,11 @@ def specification() -> dict[str, Any]:
                 "What happened to a notification or a token",
                 _SEARCH,
                 _query("id", True, wanted, "the id that its owner sees"),
+            ),
+            "/api/test-push": _post(
+                "Send a message through both routers to a simulated phone",
+                _TEST_PUSH,
+                "a test push is being sent already",
             ),
         },
         "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},

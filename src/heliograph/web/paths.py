@@ -1,18 +1,19 @@
-"""The path of one notification, from the events of all parts: what happened to it, in order.
+"""The path of one notification: the events of all parts about it, in order.
 
-The events are those of the pipeline's table and of the journal's segments, which has what the
-pipeline has not taken yet. Pure, but for `read`.
+The events come from the pipeline's table and from segments of the journal that the pipeline has not
+read yet. Pure, except for `read`.
 """
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-__all__ = ["fate", "path_of", "read"]
+from heliograph.documents import JsonObject
+
+__all__ = ["outcome", "path_of", "read"]
 
 _COLUMNS = (
     "event_id",
@@ -31,14 +32,14 @@ _COLUMNS = (
     "attempt",
     "provider",
 )
-_PUSHES = ("push_owed", "push_attempted", "push_accepted", "push_retried", "push_rejected")
+_PUSHES = ("push_pending", "push_attempted", "push_accepted", "push_retried", "push_rejected")
 _SETTLING = ("push_expired", "token_invalid", "token_deleted")
 
-Event = dict[str, Any]
+Event = JsonObject
 
 
 def read(files: Sequence[Path], notification: str) -> list[Event]:
-    """The events that name a notification, and those of its token's pushes."""
+    """Return the events that name a notification, and those of its token's pushes."""
     if not files:
         return []
     events = ds.dataset([str(file) for file in files], format="parquet")
@@ -52,7 +53,7 @@ def read(files: Sequence[Path], notification: str) -> list[Event]:
     return [*named, *of_token]
 
 
-def _rows(events: ds.Dataset, wanted: Any) -> list[Event]:
+def _rows(events: ds.Dataset, wanted: pc.Expression) -> list[Event]:
     known = set(events.schema.names)
     columns = [name for name in _COLUMNS if name in known]
     rows: list[Event] = events.to_table(columns=columns, filter=wanted).to_pylist()
@@ -60,7 +61,7 @@ def _rows(events: ds.Dataset, wanted: Any) -> list[Event]:
 
 
 def path_of(events: Iterable[Event], notification: str) -> list[Event]:
-    """In order, each once, up to the push that settled it; later pushes are not about it."""
+    """Return each event once, in order, up to the push that settled the notification."""
     unique = {event["event_id"]: event for event in events}
     ordered = sorted(unique.values(), key=lambda event: (event["at"], event["event_id"]))
     path = []
@@ -74,8 +75,8 @@ def path_of(events: Iterable[Event], notification: str) -> list[Event]:
     return path
 
 
-def fate(path: Sequence[Event], notification: str) -> str:
-    """In a sentence, for whoever asks."""
+def outcome(path: Sequence[Event], notification: str) -> str:
+    """Return the outcome as a sentence."""
     by_kind = {event["kind"]: event for event in path}
     accepted = by_kind.get("push_accepted")
     if "device_shown" in by_kind:
@@ -83,18 +84,18 @@ def fate(path: Sequence[Event], notification: str) -> str:
     if accepted is not None and notification in (accepted.get("notifications") or ()):
         return "The push provider accepted it."
     if accepted is not None:
-        return "A newer notification went in its place, in a push that the provider accepted."
+        return "It was coalesced: the provider accepted a push with a newer notification."
     for kind, text in (
-        ("push_expired", "It was not accepted in time, and given up."),
-        ("token_invalid", "The provider says that the device token is not valid any more."),
+        ("push_expired", "Its push expired: no provider accepted it in time."),
+        ("token_invalid", "The provider rejected the device token."),
         ("token_deleted", "The token was deleted before the push."),
         ("nmsg_unknown", "The notification router knew no token for it."),
-        ("nmsg_dropped", "The token could not be pushed to."),
-        ("nmsg_stored", "A push is owed, and not yet accepted."),
+        ("nmsg_dropped", "The token does not take pushes in its state."),
+        ("nmsg_stored", "A push is pending: no provider has accepted it yet."),
         ("nmsg_received", "The notification router received it."),
         ("notification_delivered", "The messaging router delivered it to a notification router."),
         ("notification_removed", "Its queue or subscription was deleted before it was delivered."),
-        ("notification_expired", "Nobody subscribed to it in time."),
+        ("notification_expired", "It expired: no notification router subscribed in time."),
     ):
         if kind in by_kind:
             return text

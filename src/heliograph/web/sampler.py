@@ -1,45 +1,55 @@
-"""Asks the routers for their metrics again and again, and keeps the last minutes."""
+"""Ask a router for its metrics and its readiness, and keep the samples of the last minutes."""
 
-import asyncio
 import logging
-import time
 from collections import deque
 
 import aiohttp
 
 from heliograph.web.samples import Sample, parse
 
-__all__ = ["Sampler"]
+__all__ = ["INTERVAL", "STALE_AFTER", "Sampler"]
 
 logger = logging.getLogger(__name__)
 
 INTERVAL = 2.0
+STALE_AFTER = 3 * INTERVAL
 KEPT = 300
 _TIMEOUT = aiohttp.ClientTimeout(total=2.0)
 
+NOT_ASKED = "not asked yet"
+NO_ANSWER = "it does not answer"
+METRICS_OFF = "its metrics are off"
+
 
 class Sampler:
-    """One router. `problem` says why there is no newer sample, if there is none."""
+    """The samples of one router. `problem` says why there is none, or that it is not ready."""
 
     def __init__(self, url: str | None) -> None:
         self._url = url
         self.samples: deque[Sample] = deque(maxlen=KEPT)
-        self.problem: str | None = "not asked yet" if url else "its metrics are off"
+        self.problem: str | None = NOT_ASKED if url else METRICS_OFF
 
-    async def run(self, session: aiohttp.ClientSession) -> None:
-        while self._url is not None:
-            await self.ask(session)
-            await asyncio.sleep(INTERVAL)
+    @property
+    def as_of(self) -> float | None:
+        """When the newest sample was taken."""
+        return self.samples[-1].at if self.samples else None
 
-    async def ask(self, session: aiohttp.ClientSession) -> None:
+    def is_stale(self, now: float) -> bool:
+        return self.as_of is None or now - self.as_of > STALE_AFTER
+
+    async def ask(self, session: aiohttp.ClientSession, now: float) -> Sample | None:
+        """Take one sample; return None if the router does not answer."""
         if self._url is None:
-            return
+            return None
         try:
             async with session.get(f"{self._url}/metrics", timeout=_TIMEOUT) as answer:
-                self.samples.append(parse(await answer.text(), time.time()))
+                sample = parse(await answer.text(), now)
             async with session.get(f"{self._url}/readyz", timeout=_TIMEOUT) as answer:
                 text = (await answer.text()).strip()
                 self.problem = None if answer.status == 200 else text
         except (aiohttp.ClientError, TimeoutError, ValueError) as exc:
-            self.problem = "it does not answer"
+            self.problem = NO_ANSWER
             logger.debug("no metrics: %s", exc)
+            return None
+        self.samples.append(sample)
+        return sample

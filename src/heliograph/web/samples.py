@@ -1,11 +1,10 @@
-"""What the routers' metrics say at one moment, and what two moments say of the time between."""
+"""Samples of the routers' metrics, and quantiles of what happened between two of them. Pure."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from prometheus_client.parser import text_string_to_metric_families
 
-__all__ = ["Sample", "parse", "quantile", "rate"]
+__all__ = ["Sample", "parse", "quantile"]
 
 Labels = frozenset[tuple[str, str]]
 
@@ -18,11 +17,11 @@ class Sample:
     values: dict[str, dict[Labels, float]] = field(default_factory=dict)
 
     def get(self, name: str) -> float:
-        """The sum over all labels; 0 if nothing was told."""
+        """Return the sum over all labels; 0 if there is no such metric."""
         return sum(self._find(name).values())
 
     def by(self, name: str, label: str) -> dict[str, float]:
-        """The values by one label."""
+        """Return the values by one label."""
         found: dict[str, float] = {}
         for labels, value in self._find(name).items():
             key = dict(labels).get(label)
@@ -31,17 +30,17 @@ class Sample:
         return found
 
     def _find(self, name: str) -> dict[Labels, float]:
-        """The parser puts `_total` behind the counters that do not have it."""
+        """Return the values of a metric; the parser appends `_total` to counters without it."""
         return self.values.get(name) or self.values.get(f"{name}_total", {})
 
     def buckets(self, name: str) -> list[tuple[float, float]]:
-        """A histogram: upper bounds and cumulative counts."""
+        """Return a histogram's upper bounds and cumulative counts."""
         found = self.by(f"{name}_bucket", "le")
         return sorted((float(bound), count) for bound, count in found.items())
 
 
 def parse(text: str, at: float) -> Sample:
-    """Raises `ValueError` if it is not what Prometheus reads."""
+    """Parse the text format of Prometheus. Raises `ValueError`."""
     values: dict[str, dict[Labels, float]] = {}
     for family in text_string_to_metric_families(text):
         for name, labels, value, *_ in family.samples:
@@ -49,22 +48,10 @@ def parse(text: str, at: float) -> Sample:
     return Sample(at, values)
 
 
-def rate(samples: Iterable[Sample], name: str) -> Iterator[tuple[float, float]]:
-    """Per second, between each two samples. A counter that fell began anew."""
-    before: Sample | None = None
-    for sample in samples:
-        if before is not None and sample.at > before.at:
-            grown = sample.get(name) - before.get(name)
-            if grown < 0:
-                grown = sample.get(name)
-            yield sample.at, grown / (sample.at - before.at)
-        before = sample
-
-
 def quantile(
     part: float, later: list[tuple[float, float]], earlier: list[tuple[float, float]]
 ) -> float | None:
-    """Of what a histogram counted between two moments, as Prometheus reckons it."""
+    """Return a quantile of what a histogram counted between two moments, as Prometheus does."""
     before = dict(earlier)
     counts = [(bound, count - before.get(bound, 0.0)) for bound, count in later]
     if counts and counts[-1][1] < 0:

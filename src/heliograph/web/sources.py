@@ -1,4 +1,4 @@
-"""What the page reads of a system besides its metrics: processes, stores, tables."""
+"""What the page reads of a system besides metrics: processes, disks, stores and tables."""
 
 import re
 import time
@@ -7,36 +7,39 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 
 from heliograph.db.dialects import Transaction, open_dialect
 from heliograph.db.errors import DatabaseError
+from heliograph.documents import JsonObject
 from heliograph.ntf.config import NtfConfig
 from heliograph.ntf.trace import Trace, trace
 from heliograph.pipeline.status import status
-from heliograph.pipeline.tables import read_manifest
+from heliograph.pipeline.tables.offsets import read_account
+from heliograph.pipeline.tables.tables import list_files
 from heliograph.pipeline.vocabulary import (
     ACCEPTED,
+    COALESCED,
     EXPIRED,
     REJECTED,
     SHOWN,
-    SUPERSEDED,
     UNACCOUNTED,
 )
 from heliograph.runtime.errors import StartError
 from heliograph.system import state
+from heliograph.system.config import SystemConfig
 from heliograph.system.layout import Layout
-from heliograph.web.paths import fate, path_of, read
+from heliograph.web.machine import Processes, disks, machine
+from heliograph.web.paths import outcome, path_of, read
 from heliograph.wire.errors import WireError
 from heliograph.wire.primitives import b64decode
 
 __all__ = ["SystemSources"]
 
 NOTHING = (
-    "Nothing is known by this ID. Tokens are forgotten when they are deleted; notifications"
-    " are known once the pipeline has seen them."
+    "Nothing is known by this ID. Deleted tokens are unknown, and notifications are known once"
+    " their router has written them to the journal."
 )
 
 _COUNTS = ("events", "quarantined")
@@ -44,59 +47,81 @@ _NOTIFICATION = re.compile("[0-9a-f]{32}")
 
 
 class SystemSources:
-    def __init__(self, layout: Layout, ntf: NtfConfig) -> None:
-        self._layout = layout
-        self._url = ntf.store_url(layout.ntf)
+    """The processes, disks, stores and tables of the system in a directory."""
 
-    def parts(self) -> list[dict[str, Any]]:
+    def __init__(self, layout: Layout, config: SystemConfig, ntf: NtfConfig) -> None:
+        self._layout = layout
+        self._has_pipeline = config.pipeline.enabled
+        self._url = ntf.store_url(layout.ntf)
+        self._measured = Processes()
+
+    def processes(self) -> list[JsonObject]:
         found = state.read(self._layout.state)
         if found is None:
             return []
+        pids = [part.pid for part in found.parts.values() if part.pid is not None]
+        measured = self._measured.measure(pids)
+        nothing = {"cpu_percent": None, "memory": None, "open_files": None}
         return [
             {
                 "name": name,
                 "state": part.state.value,
                 "since": part.since,
                 "restarts": part.restarts,
-                "told": part.told.split(" control ")[0],
+                "address": part.address.split(" control ")[0],
                 "ended": part.ended,
+                **measured.get(part.pid or 0, nothing),
             }
             for name, part in found.parts.items()
         ]
 
-    def pipeline(self) -> dict[str, Any]:
+    def machine(self) -> JsonObject:
+        return machine()
+
+    def disks(self) -> list[JsonObject]:
+        layout = self._layout
+        places = {"smp": layout.smp, "ntf": layout.ntf, "journal": layout.journal}
+        return disks({"system": layout.root, **places, "pipeline": layout.tables})
+
+    def pipeline(self) -> JsonObject:
+        if not self._has_pipeline:
+            return _pipeline("off")
         try:
             found = status(self._layout.tables, [str(self._layout.journal)], time.time())
         except (OSError, StartError):
-            return _pipeline("its tables cannot be read", None)
-        manifest = found.manifest
-        if not manifest.version:
-            return _pipeline("nothing was taken yet", found.lag)
-        missing = (manifest.notes.get("account") or {"fates": {}})["fates"].get(UNACCOUNTED, 0)
-        state = f"{missing} are unaccounted for" if missing else "nothing is unaccounted for"
-        return _pipeline(state, round(found.lag or 0.0, 1), manifest.counts)
+            return _pipeline("unreadable")
+        lag = round(found.lag or 0.0, 1)
+        if not found.offsets.batch:
+            return _pipeline("empty", lag)
+        outcomes = found.account.get("outcomes", {})
+        state = "unaccounted" if outcomes.get(UNACCOUNTED, 0) else "complete"
+        return _pipeline(state, lag, found.offsets.counts, outcomes)
 
-    def history(self, hours: int) -> dict[str, Any]:
+    def history(self, hours: int) -> JsonObject:
         try:
-            account = read_manifest(self._layout.tables).notes.get("account") or {}
+            account = read_account(self._layout.tables)
         except StartError:
             account = {}
         since = time.time() - hours * 3600
         points = [hour for hour in account.get("hours", ()) if hour["at"] + 3600 > since]
-        fates: Counter[str] = Counter()
+        outcomes: Counter[str] = Counter()
         for hour in points:
-            fates.update(hour["fates"])
-        return {"hours": hours, "points": [_point(hour) for hour in points], "fates": dict(fates)}
+            outcomes.update(hour["outcomes"])
+        return {
+            "hours": hours,
+            "points": [_point(hour) for hour in points],
+            "outcomes": dict(outcomes),
+        }
 
-    def search(self, wanted: str) -> dict[str, Any]:
+    def search(self, wanted: str) -> JsonObject:
         found = self._notification(wanted) if _NOTIFICATION.fullmatch(wanted) else None
         return found or self._token(wanted) or _answer("nothing", NOTHING)
 
-    def _notification(self, wanted: str) -> dict[str, Any] | None:
+    def _notification(self, wanted: str) -> JsonObject | None:
         try:
             path = path_of(read(self._event_files(), wanted), wanted)
         except (OSError, pa.ArrowException):
-            return None  # a segment that the pipeline took and removed meanwhile
+            return None  # the pipeline removed a segment meanwhile
         if not path:
             return None
         events = [
@@ -106,17 +131,17 @@ class SystemSources:
         begin, end = path[0]["at"], path[-1]["at"]
         facts = [("first seen", f"{begin:%Y-%m-%d %H:%M:%S} UTC")]
         facts.append(("from first to last event", f"{(end - begin).total_seconds():.3f} s"))
-        return _answer("notification", fate(path, wanted), facts, events)
+        return _answer("notification", outcome(path, wanted), facts, events)
 
     def _event_files(self) -> list[Path]:
-        """The table's, and those segments of the journal that may not be in it yet."""
+        """Return the files of the events table, and the segments that may not be in it yet."""
         tables = self._layout.tables
+        listed: list[Path] = []
         with suppress(StartError):
-            listed = [tables / file.path for file in read_manifest(tables).of("events")]
-            return [*listed, *sorted(self._layout.journal.glob("*/[!._]*.parquet"))]
-        return []
+            listed = [tables / "events" / file.path for file in list_files(tables, "events")]
+        return [*listed, *sorted(self._layout.journal.glob("*/[!._]*.parquet"))]
 
-    def _token(self, wanted: str) -> dict[str, Any] | None:
+    def _token(self, wanted: str) -> JsonObject | None:
         try:
             token_id = b64decode(wanted)
         except WireError:
@@ -135,20 +160,30 @@ class SystemSources:
 
 
 def _pipeline(
-    state: str, lag: float | None, counts: Mapping[str, int] | None = None
-) -> dict[str, Any]:
-    """`quarantined` are events that do not fit, and files that cannot be read."""
-    told = {name: None if counts is None else counts.get(name, 0) for name in _COUNTS}
-    return {"state": state, "lag_seconds": lag, **told}
+    state: str,
+    lag: float | None = None,
+    counts: Mapping[str, int] | None = None,
+    outcomes: Mapping[str, int] | None = None,
+) -> JsonObject:
+    """Return the pipeline's part of the live document; unknown values are None."""
+    known = {name: None if counts is None else counts.get(name, 0) for name in _COUNTS}
+    unaccounted = None if outcomes is None else outcomes.get(UNACCOUNTED, 0)
+    return {
+        "state": state,
+        "lag_seconds": lag,
+        **known,
+        "unaccounted": unaccounted,
+        "outcomes": dict(outcomes or {}),
+    }
 
 
-def _point(hour: dict[str, Any]) -> dict[str, Any]:
-    fates = hour["fates"]
+def _point(hour: JsonObject) -> JsonObject:
+    outcomes = hour["outcomes"]
     return {
         "at": hour["at"],
-        "notifications": sum(fates.values()),
-        "accepted": sum(fates.get(fate, 0) for fate in (SHOWN, ACCEPTED, SUPERSEDED)),
-        "rejected": sum(fates.get(fate, 0) for fate in (REJECTED, EXPIRED)),
+        "notifications": sum(outcomes.values()),
+        "accepted": sum(outcomes.get(outcome, 0) for outcome in (SHOWN, ACCEPTED, COALESCED)),
+        "rejected": sum(outcomes.get(outcome, 0) for outcome in (REJECTED, EXPIRED)),
         "p50_ms": _milliseconds(hour["p50_us"]),
         "p99_ms": _milliseconds(hour["p99_us"]),
     }
@@ -158,18 +193,19 @@ def _milliseconds(microseconds: int | None) -> float | None:
     return None if microseconds is None else round(microseconds / 1000, 1)
 
 
-def _token_answer(found: Trace, now: float) -> dict[str, Any]:
+def _token_answer(found: Trace, now: float) -> JsonObject:
     summary = f"A token: {found.status}."
-    summary += f" {len(found.debts)} pushes are owed to it." if found.debts else " Nothing is owed."
+    pushes = found.pending_pushes
+    summary += f" {len(pushes)} pushes are pending." if pushes else " No push is pending."
     facts = [("status", found.status), ("provider", found.provider)]
     facts.append(("registered", _when(found.created_at)))
     if found.cron_minutes:
         facts.append(("periodic pushes", f"every {found.cron_minutes} minutes"))
     facts += [(f"subscriptions {key}", str(count)) for key, count in found.subscriptions.items()]
     facts += [(error, f"{count} subscriptions") for error, count in found.errors.items()]
-    for debt in found.debts:
-        text = f"since {_when(debt.since)}, failed {debt.attempts} times, again at"
-        facts.append((f"owed: {debt.kind}", f"{text} {_when(debt.next_at)}"))
+    for push in pushes:
+        text = f"since {_when(push.since)}, failed {push.attempts} times, next attempt at"
+        facts.append((f"pending: {push.kind}", f"{text} {_when(push.next_at)}"))
     events = [
         {"at": item.at, "part": "ntf", "what": f"notification {item.notification}"}
         for item in reversed(found.notified)
@@ -177,11 +213,11 @@ def _token_answer(found: Trace, now: float) -> dict[str, Any]:
     return _answer("token", summary, facts, events)
 
 
-def _what(event: dict[str, Any]) -> str:
-    told = [name for name in ("provider", "status", "reason", "code") if event.get(name)]
-    words = [event["kind"].replace("_", " "), *(f"{name} {event[name]}" for name in told)]
+def _what(event: JsonObject) -> str:
+    given = [name for name in ("provider", "status", "reason", "code") if event.get(name)]
+    words = [event["kind"].replace("_", " "), *(f"{name} {event[name]}" for name in given)]
     if event.get("attempt"):
-        words.append(f"try {event['attempt']}")
+        words.append(f"attempt {event['attempt']}")
     return ", ".join(words)
 
 
@@ -189,10 +225,10 @@ def _answer(
     kind: str,
     summary: str,
     facts: list[tuple[str, str]] | None = None,
-    events: list[dict[str, Any]] | None = None,
-) -> dict[str, Any]:
-    told = [{"name": name, "value": value} for name, value in facts or []]
-    return {"kind": kind, "summary": summary, "facts": told, "events": events or []}
+    events: list[JsonObject] | None = None,
+) -> JsonObject:
+    named = [{"name": name, "value": value} for name, value in facts or []]
+    return {"kind": kind, "summary": summary, "facts": named, "events": events or []}
 
 
 def _when(at: float) -> str:

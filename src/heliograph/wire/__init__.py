@@ -1,5 +1,5 @@
 """Bytes <-> values of the SimpleX protocols.
 
 Pure: no I/O, no clock, no randomness, and no knowledge of any other part of Heliograph.
-Anything malformed raises `heliograph.wire.errors.WireError`, which knows the wire error it becomes.
+Anything malformed raises `heliograph.wire.errors.WireError`, which has the error to answer.
 """

@@ -1,4 +1,8 @@
-"""Router addresses, text and binary: `smp://<fingerprint>[:password]@host1[,host2...][:port]`."""
+"""Router addresses, text and binary: `smp://<fingerprint>[:password]@host1[,host2...][:port]`.
+
+The text of a notification router may end with `?vapid=<key>`, the key that apps subscribe with at a
+Web Push service.
+"""
 
 import re
 from dataclasses import dataclass, replace
@@ -28,6 +32,8 @@ class HostKind(Enum):
     DOMAIN = "domain"
 
 
+FINGERPRINT_SIZE = 32
+MAX_PORT = 65535
 DEFAULT_PORTS = {Scheme.SMP: "5223", Scheme.NTF: "443"}
 
 _PASSWORD_BYTES = (set(range(0x21, 0x7F)) | set(range(0xA1, 0x100))) - {0xAD, *b"@:/"}
@@ -43,6 +49,9 @@ _ADDRESS = re.compile(
     re.DOTALL,
 )
 
+_VAPID = re.compile(r"(?P<address>ntf://.+)\?vapid=(?P<key>[^?]*)", re.DOTALL)
+VAPID_KEY_SIZE = 65
+
 
 @dataclass(frozen=True, slots=True)
 class Host:
@@ -55,7 +64,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class ServerAddress:
-    """`port` is empty for the default; `fingerprint` is SHA-256 of the identity certificate."""
+    """A router's address. An empty `port` is the default; `fingerprint` identifies the router."""
 
     scheme: Scheme
     hosts: tuple[Host, ...]
@@ -66,7 +75,7 @@ class ServerAddress:
     @property
     def effective_port(self) -> int:
         port = self.port or DEFAULT_PORTS[self.scheme]
-        if not (port.isascii() and port.isdigit() and int(port) <= 65535):
+        if not (port.isascii() and port.isdigit() and int(port) <= MAX_PORT):
             raise _bad(f"port {self.port!r}")
         return int(port)
 
@@ -74,7 +83,7 @@ class ServerAddress:
         return replace(self, password=None)
 
     def __str__(self) -> str:
-        """As `encode_address`, with brackets for an IPv6 host before a port: it can be read."""
+        """Same as `encode_address`, but with brackets around an IPv6 host before a port."""
         last = self.hosts[-1]
         if not self.port or last.kind is not HostKind.IPV6:
             return encode_address(self)
@@ -83,7 +92,7 @@ class ServerAddress:
 
 
 def encode_address(address: ServerAddress) -> str:
-    """The text on the wire. IPv6 hosts have no brackets, as the reference writes them."""
+    """Return the text on the wire. IPv6 hosts have no brackets, as in the reference."""
     password = "" if address.password is None else f":{address.password}"
     port = f":{address.port}" if address.port else ""
     hosts = ",".join(host.text for host in address.hosts)
@@ -92,7 +101,11 @@ def encode_address(address: ServerAddress) -> str:
 
 
 def decode_address(text: str) -> ServerAddress:
-    match = _ADDRESS.fullmatch(text)
+    """Parse the text of an address. Raises `WireError` if it is not a usable address.
+
+    A VAPID key is checked and left out: see `split_vapid`.
+    """
+    match = _ADDRESS.fullmatch(split_vapid(text)[0])
     if match is None:
         raise _bad("not scheme://fingerprint@hosts")
     try:
@@ -103,11 +116,25 @@ def decode_address(text: str) -> ServerAddress:
     if password is not None and not valid_password(password.encode()):
         raise _bad("a character that a password may not have")
     hosts, port = _decode_hosts(match["rest"])
-    return ServerAddress(scheme, hosts, port, b64decode(match["fingerprint"]), password)
+    fingerprint = b64decode(match["fingerprint"])
+    if len(fingerprint) != FINGERPRINT_SIZE:
+        raise _bad("a fingerprint that is no SHA-256")
+    return ServerAddress(scheme, hosts, port, fingerprint, password)
+
+
+def split_vapid(text: str) -> tuple[str, bytes | None]:
+    """Return an address without its VAPID key, and the key, an uncompressed P-256 point."""
+    match = _VAPID.fullmatch(text)
+    if match is None:
+        return text, None
+    key = b64decode(match["key"])
+    if len(key) != VAPID_KEY_SIZE or key[0] != 4:
+        raise _bad("a VAPID key that is no P-256 point")
+    return match["address"], key
 
 
 def valid_password(password: bytes) -> bool:
-    """Whether each byte, read as Latin-1, is printable, no space, and not a separator."""
+    """Return True if each byte, read as Latin-1, is printable, no space and no separator."""
     return not (set(password) - _PASSWORD_BYTES)
 
 
@@ -130,7 +157,7 @@ def _decode_hosts(text: str) -> tuple[tuple[Host, ...], str]:
     if pos == len(text):
         return tuple(hosts), ""
     port = _PORT.fullmatch(text, pos)
-    if port is None:
+    if port is None or not 0 < int(port[1]) <= MAX_PORT:
         raise _bad("not a port")
     return tuple(hosts), str(int(port[1]))
 
@@ -157,7 +184,7 @@ def _host_at(text: str, pos: int) -> tuple[Host, int]:
 
 
 def _ipv6_text(address: IPv6Address) -> str:
-    """As the reference writes it, with the IPv4 address that an IPv6 address may embed."""
+    """Format an IPv6 address as the reference does, with an embedded IPv4 address as such."""
     head, tail = divmod(int(address), 1 << 32)
     if head == 0xFFFF:
         return f"::ffff:{IPv4Address(tail)}"
@@ -204,7 +231,7 @@ smp_server = Codec[ServerAddress]("server", _encode_server, _decode_server)
 
 @dataclass(frozen=True, slots=True)
 class SMPQueueNtf:
-    """What identifies a notification queue: its router and its notifier ID there."""
+    """The identity of a notification queue: its router and its notifier ID there."""
 
     server: ServerAddress
     notifier_id: bytes

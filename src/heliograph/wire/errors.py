@@ -1,7 +1,7 @@
 """The error vocabulary of both protocols, and the one exception of this layer.
 
     Exception
-    └── WireError              anything malformed; `.error` is what the peer is told
+    └── WireError              anything malformed; `.error` is the error to answer
 
 Values that travel after ``ERR ``:
 
@@ -47,7 +47,7 @@ class BlockingReason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientNotice:
-    """What to tell the user about a blocked entity; `ttl` in seconds, None for ever."""
+    """A notice for the user about a blocked entity; `ttl` in seconds, None without limit."""
 
     ttl: int | None = None
 
@@ -64,7 +64,7 @@ class STORE:
 
 
 class TransportError(Enum):
-    """Why a handshake or a block failed; also the text after `E` in a service handshake."""
+    """The reason of a failed handshake or block; also the text after `E` in a service handshake."""
 
     BLOCK = "BLOCK"
     VERSION = "VERSION"
@@ -79,7 +79,7 @@ class TransportError(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerError:
-    """How the destination router failed its proxy."""
+    """The failure of a destination router, as seen by its proxy."""
 
     tag: str
     detail: str | TransportError | None = None
@@ -112,11 +112,11 @@ class WireError(Exception):
 
 
 _CODES = {code.value.encode(): code for code in ErrorCode}
-_CODES[b"CMD NO_QUEUE"] = ErrorCode.CMD_NO_ENTITY  # as older routers spell it
+_CODES[b"CMD NO_QUEUE"] = ErrorCode.CMD_NO_ENTITY  # spelling of older routers
 _TRANSPORT = {error.value.encode(): error for error in TransportError}
 _PROXY = {failure.value.encode(): failure for failure in ProxyFailure}
 
-_TOO_DEEP = b"PROXY PROTOCOL " * 8  # routers nest once; a peer could nest for ever
+_TOO_DEEP = b"PROXY PROTOCOL " * 8  # routers nest once; a hostile peer could nest without limit
 
 _BROKER_PLAIN = frozenset({"TIMEOUT", "HOST", "NO_SERVICE"})
 _BROKER_TEXT = frozenset({"RESPONSE", "UNEXPECTED"})

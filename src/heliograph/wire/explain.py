@@ -1,10 +1,10 @@
-"""Explains received bytes field by field, for people who debug these protocols."""
+"""Explain received bytes field by field, to debug these protocols."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 from heliograph.wire import handshakes
 from heliograph.wire.addresses import Host, ServerAddress
@@ -13,7 +13,7 @@ from heliograph.wire.keys import private_key_algorithm, public_key_algorithm
 from heliograph.wire.ntf import NTF_COMMANDS, NTF_RESPONSES
 from heliograph.wire.primitives import Reader, unpad
 from heliograph.wire.smp import SMP_COMMANDS, SMP_RESPONSES
-from heliograph.wire.table import Table
+from heliograph.wire.table import AnyTable
 from heliograph.wire.transmissions import (
     AUTHENTICATOR_SIZE,
     ED448_SIGNATURE_SIZE,
@@ -26,17 +26,23 @@ from heliograph.wire.transmissions import (
 )
 from heliograph.wire.versions import NTF_VERSIONS, SMP_VERSIONS
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 _AUTHORIZATIONS = {
     0: "none",
     ED25519_SIGNATURE_SIZE: "Ed25519 signature",
     ED448_SIGNATURE_SIZE: "Ed448 signature",
     AUTHENTICATOR_SIZE: "X25519 authenticator",
 }
-_TABLES = {"ntf": (NTF_COMMANDS, NTF_RESPONSES), "smp": (SMP_COMMANDS, SMP_RESPONSES)}
+_TABLES: dict[str, tuple[AnyTable, AnyTable]] = {
+    "ntf": (NTF_COMMANDS, NTF_RESPONSES),
+    "smp": (SMP_COMMANDS, SMP_RESPONSES),
+}
 _VERSIONS = {"ntf": NTF_VERSIONS, "smp": SMP_VERSIONS}
 _BLOCK_SIZES = {NTF_BLOCK_SIZE: "ntf", SMP_BLOCK_SIZE: "smp"}
 _SENT_SESSION_SIZE = 32
-_HANDSHAKES = {
+_HANDSHAKES: dict[str, dict[str, Callable[[bytes], "DataclassInstance"]]] = {
     "ntf": {
         "server": handshakes.decode_ntf_server,
         "client": handshakes.decode_ntf_client,
@@ -51,7 +57,7 @@ _HANDSHAKES = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One field: where it is in the bytes given (if known), its name, and what it says."""
+    """One field: its position in the given bytes (if known), its name and its value."""
 
     start: int | None
     end: int | None
@@ -66,10 +72,10 @@ class Explanation:
 
 
 def explain(data: bytes, protocol: str | None = None, version: int | None = None) -> Explanation:
-    """Explain a block, its content, a transmission or a command, trying what is not said.
+    """Explain a block, its content, a transmission or a command; try whatever is not given.
 
-    Raises WireError if it is none of these in any protocol and version that may be meant; its text
-    is about the outermost frame that was sound.
+    Raises WireError if it is none of these in any candidate protocol and version; its text
+    describes the outermost valid frame.
     """
     best, outermost = WireError(ErrorCode.BLOCK, "nothing to explain"), len(_ATTEMPTS) + 1
     for name in [protocol] if protocol else _guess_protocols(data):
@@ -91,9 +97,9 @@ def explain(data: bytes, protocol: str | None = None, version: int | None = None
 def explain_frame(
     data: bytes, protocol: str | None = None, version: int | None = None
 ) -> Explanation | None:
-    """What is sound of a block or its content that holds a malformed command, and the fault.
+    """Explain the valid parts of a block or its content with a malformed command, and the error.
 
-    A bare transmission, too, if the protocol is said: without, almost anything could be one.
+    A bare transmission is tried only if `protocol` is given: almost any bytes could be one.
     """
     for name in [protocol] if protocol else _guess_protocols(data):
         for number in _versions(name, version):
@@ -117,7 +123,7 @@ def _versions(protocol: str, version: int | None) -> Iterable[int]:
 
 
 def _is_framed(data: bytes, protocol: str, version: int, kind: str) -> bool:
-    """Whether bytes that failed as this kind have its frame; anything may be meant as a command."""
+    """Return True if bytes that failed as this kind have its frame; a command needs none."""
     session = _session(protocol, version)
     match kind:
         case "block":
@@ -136,7 +142,7 @@ def explain_handshake(data: bytes, protocol: str, sender: str) -> Explanation:
     decode = _HANDSHAKES[protocol].get(sender)
     if decode is None:
         raise WireError(ErrorCode.BLOCK, f"{protocol} has no {sender} handshake")
-    value: Any = decode(content)
+    value = decode(content)
     lines = (
         Line(None, None, field.name, describe(getattr(value, field.name)))
         for field in fields(value)
@@ -224,7 +230,7 @@ def _explain_transmission(
     except WireError as exc:
         if not tolerant:
             raise
-        # Its tag only: what follows may hold a private key.
+        # Only the tag: the rest may contain a private key.
         fault = f"{describe(command.partition(b' ')[0][:8])}, malformed: {exc}"
         return [*lines, Line(base + command_at, base + len(data), "command", fault)]
 
@@ -247,7 +253,7 @@ def _explain_command(data: bytes, protocol: str, version: int, base: int = 0) ->
     return lines
 
 
-def _table_of(data: bytes, protocol: str) -> Table:
+def _table_of(data: bytes, protocol: str) -> AnyTable:
     commands, responses = _TABLES[protocol]
     return commands if commands.knows(data) else responses
 
@@ -267,8 +273,8 @@ _ATTEMPTS: dict[str, _Attempt] = {
 }
 
 
-def describe(value: Any) -> str:
-    """A value as people read it. Private keys are named, never shown."""
+def describe(value: object) -> str:
+    """Return a readable form of a value. Private keys are named, never shown."""
     match value:
         case None:
             return "none"
@@ -280,14 +286,14 @@ def describe(value: Any) -> str:
             return _printable(str(value))
         case tuple():
             return ", ".join(map(describe, value))
-    if is_dataclass(value):  # not a Host or an address, which are for people as they are
+    if is_dataclass(value):  # not a Host or an address, whose texts are readable
         parts = (f"{field.name}={describe(getattr(value, field.name))}" for field in fields(value))
         return f"{type(value).__name__}({', '.join(parts)})"
     return str(value)
 
 
 def _printable(text: str) -> str:
-    """What a peer sent must not reach a terminal as it is."""
+    """Escape text of a peer, which must not reach a terminal unchanged."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 

@@ -1,4 +1,4 @@
-"""Handshakes of both protocols: one unencrypted block a message, surplus bytes ignored."""
+"""Handshakes of both protocols: one unencrypted block per message, extra bytes ignored."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -13,6 +13,7 @@ from heliograph.wire.errors import (
 )
 from heliograph.wire.keys import Algorithm, public_key_algorithm
 from heliograph.wire.primitives import (
+    Codec,
     Reader,
     boolean,
     encode_large,
@@ -38,7 +39,7 @@ _chain = list_of(large)
 
 @dataclass(frozen=True, slots=True)
 class NtfServerHandshake:
-    """`signed_key` is the session key signed by the leaf certificate's key, from version 2."""
+    """First message of an NTF router. `signed_key`, from version 2, is its signed session key."""
 
     versions: VersionRange
     session_id: bytes
@@ -199,7 +200,7 @@ def _decode_auth(reader: Reader) -> CertChainPubKey:
 
 
 def _optional_key(reader: Reader) -> bytes | None:
-    """The key may be left out without a mark, so it is recognised by its form."""
+    """Read a key that may be absent without a marker: recognize it by its form."""
     start = reader.pos
     size = reader.data[start] if start < len(reader.data) else 0
     key = reader.data[start + 1 : start + 1 + size]
@@ -220,6 +221,9 @@ def _optional_service(reader: Reader) -> ClientService | None:
                 raise reader.fail("unknown service role") from None
             return ClientService(role, _decode_auth(reader))
     raise reader.fail("neither 0 nor 1 before the service")
+
+
+cert_chain_key = Codec[CertChainPubKey]("chain + signed key", _encode_auth, _decode_auth)
 
 
 def _reader(content: bytes) -> Reader:

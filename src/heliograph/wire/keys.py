@@ -1,7 +1,7 @@
 """DER forms of keys: the fixed prefixes that identify them, and the codecs that carry them.
 
-Keys are kept as their DER bytes everywhere, so this module needs no cryptography; it only refuses
-what is not one of the accepted forms.
+Keys are DER bytes everywhere, so this module needs no cryptography; it only checks that a key has
+an accepted form.
 """
 
 from enum import Enum

@@ -17,7 +17,7 @@ MAX_PADDED_MESSAGE = 65533
 
 
 class Reader:
-    """A cursor over received bytes; `error` is what the peer is told when they are malformed."""
+    """A cursor over received bytes; `error` is the answer to malformed ones."""
 
     __slots__ = ("data", "error", "pos")
 
@@ -67,7 +67,7 @@ class Codec(Generic[T]):
 
 
 LENGTHS = tuple(bytes((length,)) for length in range(256))
-"""What stands before a short string."""
+"""Length bytes of short strings."""
 
 
 def encode_short(data: bytes) -> bytes:
@@ -120,7 +120,7 @@ tail = Codec[bytes]("tail", lambda value: value, Reader.tail)
 
 
 def raw(size: int) -> Codec[bytes]:
-    """Exactly `size` bytes, without a length."""
+    """Return a codec for exactly `size` bytes, without a length."""
 
     def encode(value: bytes) -> bytes:
         if len(value) != size:
@@ -169,7 +169,7 @@ def list_of(item: Codec[T], *, least: int = 1) -> Codec[tuple[T, ...]]:
 
 
 def pad(message: bytes, size: int) -> bytes:
-    """u16 length + message + `#` up to `size` bytes."""
+    """Return the u16 length, the message, and `#` up to `size` bytes."""
     room = size - 2 - len(message)
     if room < 0 or len(message) > MAX_PADDED_MESSAGE:
         raise WireError(ErrorCode.LARGE_MSG, f"{len(message)} bytes do not fit in {size}")
@@ -188,7 +188,7 @@ def b64encode(data: bytes) -> str:
 
 
 def b64decode(text: str) -> bytes:
-    """Canonical base64url, padded or not; empty text is refused, as the protocols do."""
+    """Decode canonical base64url, padded or not. Empty text is an error, as in the protocols."""
     try:
         data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:

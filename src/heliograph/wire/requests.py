@@ -1,11 +1,10 @@
-"""From the content of a block to the commands, or responses, in it.
+"""Decode the content of a block into commands or responses.
 
-A router answers each `Failure` as it is and serves the rest: one bad transmission does not spoil
-its neighbours.
+A router answers each `Failure` and serves the rest: one bad transmission does not affect others.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from heliograph.wire.errors import ErrorType, WireError
 from heliograph.wire.table import Table, check_credentials
@@ -17,24 +16,26 @@ from heliograph.wire.transmissions import (
     unpack,
 )
 
+M = TypeVar("M")
 
-class Request(NamedTuple):
-    """A command that is well formed and has the credentials its kind needs, yet unverified."""
+
+class Request(NamedTuple, Generic[M]):
+    """A well-formed command with the credentials that it needs, not yet verified."""
 
     corr_id: bytes
     entity_id: bytes
-    command: Any
+    command: M
     auth: bytes
     service_signature: bytes | None
     authorized: bytes
 
 
-class Reply(NamedTuple):
+class Reply(NamedTuple, Generic[M]):
     """A response, or with an empty `corr_id` a push."""
 
     corr_id: bytes
     entity_id: bytes
-    message: Any
+    message: M
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,10 @@ class Failure:
     error: ErrorType
 
 
-def decode_requests(session: Session, commands: Table, content: bytes) -> list[Request | Failure]:
-    """What a router received."""
+def decode_requests(
+    session: Session, commands: Table[M], content: bytes
+) -> list[Request[M] | Failure]:
+    """Decode what a router received."""
     try:
         transmissions = unpack(session, content)
     except TransmissionError as exc:
@@ -55,8 +58,10 @@ def decode_requests(session: Session, commands: Table, content: bytes) -> list[R
     return [_decode_request(session, commands, data) for data in transmissions]
 
 
-def decode_replies(session: Session, responses: Table, content: bytes) -> list[Reply | Failure]:
-    """What a client received."""
+def decode_replies(
+    session: Session, responses: Table[M], content: bytes
+) -> list[Reply[M] | Failure]:
+    """Decode what a client received."""
     try:
         transmissions = unpack(session, content)
     except TransmissionError as exc:
@@ -65,13 +70,13 @@ def decode_replies(session: Session, responses: Table, content: bytes) -> list[R
 
 
 def encode_reply(
-    session: Session, responses: Table, corr_id: bytes, entity_id: bytes, message: Any
+    session: Session, responses: Table[M], corr_id: bytes, entity_id: bytes, message: M
 ) -> bytes:
     command = responses.encode(message, session.version)
     return encode_transmission(session, corr_id, entity_id, command)
 
 
-def _decode_request(session: Session, commands: Table, data: bytes) -> Request | Failure:
+def _decode_request(session: Session, commands: Table[M], data: bytes) -> Request[M] | Failure:
     try:
         auth, signature, corr_id, entity_id, raw, authorized = decode_transmission(session, data)
     except TransmissionError as exc:
@@ -84,7 +89,7 @@ def _decode_request(session: Session, commands: Table, data: bytes) -> Request |
     return Request(corr_id, entity_id, command, auth, signature, authorized)
 
 
-def _decode_reply(session: Session, responses: Table, data: bytes) -> Reply | Failure:
+def _decode_reply(session: Session, responses: Table[M], data: bytes) -> Reply[M] | Failure:
     try:
         raw = decode_transmission(session, data)
     except TransmissionError as exc:

@@ -6,20 +6,39 @@ Encoding, decoding, explaining and documenting all read the same table, so they 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, assert_never
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, assert_never, get_args
 
-from heliograph.wire.errors import ErrorCode, WireError
+from heliograph.wire.errors import ErrorCode, ErrorType, WireError, decode_error, encode_error
 from heliograph.wire.primitives import Codec, Reader
 
 LATEST = 65535
 
+M = TypeVar("M")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Command(Generic[R_co]):
+    """A command that is answered by `R_co`, or by ERR.
+
+    `responses` are the classes of that union, to check an answer against.
+    """
+
+    __slots__ = ()
+    responses: ClassVar[frozenset[type]]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        [(response,)] = (get_args(base) for base in cls.__orig_bases__)  # type: ignore[attr-defined]
+        cls.responses = frozenset(get_args(response) or (response,))
+
 
 class Credentials(Enum):
-    """What must come with a message besides the message itself."""
+    """The authorization and entity that must come with a message."""
 
     AUTH = "authorization, no entity"
     ENTITY_AUTH = "authorization and entity"
     ENTITY = "entity, authorization optional"
+    ENTITY_NO_AUTH = "entity, no authorization"
     NONE = "neither authorization nor entity"
     REPLY = "entity"
     REPLY_NO_ENTITY = "no entity"
@@ -27,10 +46,10 @@ class Credentials(Enum):
 
 
 class Field(NamedTuple):
-    """`name` is the attribute of the value; a field without a name is a constant of the layout."""
+    """A field. `name` is the attribute of the value; without one it is a constant of the layout."""
 
     name: str
-    codec: Codec[Any]
+    codec: Codec[Any]  # of the type of the attribute
     since: int = 0
     until: int = LATEST
 
@@ -40,12 +59,12 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """How one type of value travels; `downgrade` replaces what an older version does not know."""
+    """Encoding of one type of value; `downgrade` replaces it for versions that do not know it."""
 
-    type: type[Any]
+    type: type[Any]  # of the value: one table has messages of many
     credentials: Credentials
     fields: tuple[Field, ...] = ()
-    downgrade: Callable[[Any, int], Any] | None = None
+    downgrade: Callable[[Any, int], Any] | None = None  # from and to a value of the table
     tag: bytes = b""
 
     def layout(self, version: int) -> tuple[Field, ...]:
@@ -53,17 +72,17 @@ class Message:
 
 
 class Span(NamedTuple):
-    """Where one field was found, for explanations."""
+    """Position of one field, for explanations."""
 
     name: str
     codec: str
     start: int
     end: int
-    value: Any
+    value: object
 
 
-class Table:
-    """All messages of one direction of one protocol."""
+class Table(Generic[M]):
+    """All messages of one direction of one protocol; `M` is the union of their types."""
 
     def __init__(self, name: str, messages: Iterable[Message]) -> None:
         self.name = name
@@ -71,13 +90,13 @@ class Table:
         self._by_type = {message.type: message for message in self.messages}
         self._by_tag = {tag_of(message): message for message in self.messages}
         self._layouts: dict[tuple[bytes, int], tuple[Field, ...]] = {}
-        self._encodings: dict[tuple[type[Any], int], tuple[bytes, tuple[Field, ...]]] = {}
-        self._decoders: dict[tuple[bytes, int], _Decoder] = {}
+        self._encodings: dict[tuple[type, int], tuple[bytes, tuple[Field, ...]]] = {}
+        self._decoders: dict[tuple[bytes, int], _Decoder[M]] = {}
 
-    def credentials(self, value: Any) -> Credentials:
+    def credentials(self, value: M) -> Credentials:
         return self._by_type[type(value)].credentials
 
-    def encode(self, value: Any, version: int) -> bytes:
+    def encode(self, value: M, version: int) -> bytes:
         message = self._by_type[type(value)]
         if message.downgrade is not None:
             value = message.downgrade(value, version)
@@ -96,7 +115,7 @@ class Table:
             parts.append(codec.encode(getattr(value, name) if name else None))
         return b"".join(parts)
 
-    def decode(self, command: bytes, version: int) -> Any:
+    def decode(self, command: bytes, version: int) -> M:
         space = command.find(b" ", 0, 8)
         tag = command if space < 0 else command[:space]
         decoder = self._decoders.get((tag, version))
@@ -115,15 +134,18 @@ class Table:
         values.pop("", None)
         return make(**values)
 
-    def _decoder(self, command: bytes, version: int) -> "_Decoder":
+    def _decoder(self, command: bytes, version: int) -> "_Decoder[M]":
         message, tag = self._find(command)
         fields = self._layout(tag, message, version)
-        decoder = message.type, tuple((field.name, field.codec.decode) for field in fields)
+        decoder: _Decoder[M] = (
+            message.type,
+            tuple((field.name, field.codec.decode) for field in fields),
+        )
         self._decoders[tag, version] = decoder
         return decoder
 
     def explain(self, command: bytes, version: int) -> tuple[bytes, list[Span]]:
-        """The tag and the span of each parameter within `command`."""
+        """Return the tag, and the span of each parameter within `command`."""
         message, tag = self._find(command)
         fields = self._layout(tag, message, version)
         spans = []
@@ -161,8 +183,11 @@ class Table:
         return layout
 
 
-_Decoder = tuple[Callable[..., Any], tuple[tuple[str, Callable[[Reader], Any]], ...]]
-"""What makes a value, of which parameters."""
+AnyTable = Table[Any]
+"""A table whose messages are explained, whatever they are."""
+
+_Decoder = tuple[Callable[..., M], tuple[tuple[str, Callable[[Reader], object]], ...]]
+"""The class of a value, and the decoders of its parameters."""
 
 
 def tag_of(message: Message) -> bytes:
@@ -170,7 +195,7 @@ def tag_of(message: Message) -> bytes:
 
 
 def check_credentials(rule: Credentials, auth: bytes, entity_id: bytes) -> None:
-    """Raise the error that the protocol has for a breach of `rule`."""
+    """Raise the protocol's error if the credentials violate `rule`."""
     match rule:
         case Credentials.ENTITY_AUTH:
             error = None if auth and entity_id else ErrorCode.CMD_NO_AUTH
@@ -181,6 +206,9 @@ def check_credentials(rule: Credentials, auth: bytes, entity_id: bytes) -> None:
             error = error if auth else ErrorCode.CMD_NO_AUTH
         case Credentials.ENTITY | Credentials.REPLY:
             error = None if entity_id else ErrorCode.CMD_NO_ENTITY
+        case Credentials.ENTITY_NO_AUTH:
+            error = ErrorCode.CMD_HAS_AUTH if auth else None
+            error = error if entity_id else ErrorCode.CMD_NO_ENTITY
         case Credentials.REPLY_NO_ENTITY:
             error = ErrorCode.CMD_HAS_AUTH if entity_id else None
         case Credentials.REPLY_ANY:
@@ -195,15 +223,22 @@ def check_credentials(rule: Credentials, auth: bytes, entity_id: bytes) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class PING:
-    """Keeps a connection alive."""
-
-
-@dataclass(frozen=True, slots=True)
 class PONG:
     """The answer to PING."""
 
 
 @dataclass(frozen=True, slots=True)
+class PING(Command[PONG]):
+    """Keep a connection alive."""
+
+
+@dataclass(frozen=True, slots=True)
 class OK:
     """Done."""
+
+
+def _decode_error_field(reader: Reader) -> ErrorType:
+    return decode_error(reader.tail())
+
+
+error_type = Codec[ErrorType]("error", encode_error, _decode_error_field)

@@ -23,7 +23,7 @@ _AUTHORIZATION_SIZES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What a handshake settled, as far as the layout of blocks depends on it."""
+    """The results of a handshake on which the layout of blocks depends."""
 
     session_id: bytes
     version: int
@@ -43,7 +43,7 @@ class Session:
 
 
 class RawTransmission(NamedTuple):
-    """As received, the command not yet parsed; `authorized` are the bytes that `auth` covers."""
+    """A transmission with its command not yet parsed; `authorized` are the bytes `auth` covers."""
 
     auth: bytes
     service_signature: bytes | None
@@ -58,7 +58,7 @@ def encode_unauthorized(corr_id: bytes, entity_id: bytes, command: bytes) -> byt
 
 
 def authorized_bytes(session: Session, corr_id: bytes, entity_id: bytes, command: bytes) -> bytes:
-    """What a client signs, whether or not the session ID is sent."""
+    """Return the bytes that a client signs, with the session ID even if it is not sent."""
     return encode_short(session.session_id) + encode_unauthorized(corr_id, entity_id, command)
 
 
@@ -71,7 +71,7 @@ def encode_transmission(
     service_signature: bytes | None = None,
 ) -> bytes:
     if not auth and session.implied_session and len(corr_id) < 256 and len(entity_id) < 256:
-        # All that a router sends, so without a call more.
+        # Inlined: a router calls this for everything it sends.
         ids = (LENGTHS[len(corr_id)], corr_id, LENGTHS[len(entity_id)], entity_id)
         return b"".join((b"\0", *ids, command))
     head = encode_short(auth)
@@ -83,7 +83,7 @@ def encode_transmission(
 
 
 def decode_transmission(session: Session, data: bytes) -> RawTransmission:
-    """Raises `TransmissionError`: BLOCK, or SESSION for a foreign session ID."""
+    """Decode a transmission. Raises `TransmissionError`: BLOCK, or SESSION for another session."""
     signature = None
     session_id = session.session_id
     try:
@@ -120,7 +120,7 @@ class TransmissionError(WireError):
 
 
 def _short_at(data: bytes, pos: int) -> tuple[bytes, int]:
-    """What is not whole has an end that is not there."""
+    """Return a short string and the position after it, beyond the data if it is truncated."""
     end = pos + 1 + data[pos]
     return data[pos + 1 : end], end
 
@@ -144,7 +144,7 @@ def max_transmission_size(session: Session) -> int:
 
 
 def pack(session: Session, transmissions: Sequence[bytes]) -> list[bytes]:
-    """Contents of the blocks that carry `transmissions`, in order.
+    """Return the contents of the blocks that carry `transmissions`, in order.
 
     Blocks are filled from the end, as the reference does: the first may be the one with room left.
     """
@@ -154,7 +154,7 @@ def pack(session: Session, transmissions: Sequence[bytes]) -> list[bytes]:
     if not session.batched:
         return list(transmissions)
     room = session.block_size - BLOCK_OVERHEAD
-    if len(transmissions) == 1:  # what most blocks carry
+    if len(transmissions) == 1:  # the usual case
         return [b"\1" + encode_large(transmissions[0])]
     contents: list[bytes] = []
     batch: list[bytes] = []
@@ -179,7 +179,7 @@ def _join(reversed_batch: list[bytes]) -> bytes:
 
 
 def unpack(session: Session, content: bytes) -> list[bytes]:
-    """The transmissions of one block; raises BLOCK if the batch itself is malformed."""
+    """Return the transmissions of one block. Raises BLOCK if the batch itself is malformed."""
     if not session.batched:
         return [content]
     transmissions = []

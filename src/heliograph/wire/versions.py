@@ -15,7 +15,7 @@ class VersionRange:
 
 
 def negotiate(ours: VersionRange, theirs: VersionRange) -> int | None:
-    """The highest version both sides know, or None."""
+    """Return the highest version that both sides support, None if there is none."""
     version = min(ours.max, theirs.max)
     return version if version in ours and version in theirs else None
 

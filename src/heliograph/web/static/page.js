@@ -1,20 +1,32 @@
-// Draws what the API tells. Every value goes in as text, never as markup.
+// Shows what the API answers. Every value is inserted as text, never as markup.
 "use strict";
 
 const SVG = "http://www.w3.org/2000/svg";
 const LIVE_MS = 2000;
 const HISTORY_MS = 60000;
-let hours = 24;
+const SERIES_LENGTH = { "10m": 300, "24h": 1440 };
+const choice = { range: "10m", hours: null };
+const loaded = { range: null, columns: null };
+let lastSeen = null;
 
 const byId = (id) => document.getElementById(id);
-const number = (value) => value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 2 : 0 });
+const number = (value) => (value === null ? "–" : value.toLocaleString("en", { maximumFractionDigits: value !== 0 && Math.abs(value) < 10 ? 2 : 0 }));
 const milliseconds = (value) => (value === null ? "–" : value >= 1000 ? `${number(value / 1000)} s` : `${number(value)} ms`);
+const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
 
 function duration(seconds) {
   for (const [size, unit] of [[86400, "d"], [3600, "h"], [60, "min"]]) {
     if (seconds >= size) return `${Math.round(seconds / size)} ${unit}`;
   }
   return `${Math.max(0, Math.round(seconds))} s`;
+}
+
+function bytes(value) {
+  if (value === null) return "–";
+  for (const [size, unit] of [[2 ** 40, "TB"], [2 ** 30, "GB"], [2 ** 20, "MB"]]) {
+    if (value >= size) return `${number(value / size)} ${unit}`;
+  }
+  return `${number(value / 1024)} KB`;
 }
 
 function element(name, text, className) {
@@ -24,42 +36,6 @@ function element(name, text, className) {
   return made;
 }
 
-function facts(list, entries) {
-  list.replaceChildren(...entries.flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
-}
-
-function rows(table, entries, nothing) {
-  const body = table.tBodies[0];
-  const made = entries.map((cells) => {
-    const row = element("tr");
-    row.append(...cells.map((cell) => (cell instanceof Node ? cell : element("td", cell))));
-    return row;
-  });
-  if (made.length === 0) {
-    const cell = element("td", nothing, "none");
-    cell.colSpan = table.tHead.rows[0].cells.length;
-    const row = element("tr");
-    row.append(cell);
-    made.push(row);
-  }
-  body.replaceChildren(...made);
-}
-
-function bars(box, counts, nothing) {
-  const entries = Object.entries(counts);
-  const most = Math.max(1, ...entries.map(([, count]) => count));
-  box.replaceChildren(...entries.map(([name, count]) => {
-    const line = element("div");
-    const meter = element("meter");
-    meter.max = most;
-    meter.value = count;
-    meter.setAttribute("aria-label", `${name}: ${count}`);
-    line.append(element("span", name), meter, element("span", number(count)));
-    return line;
-  }));
-  if (entries.length === 0) box.append(element("p", nothing, "none"));
-}
-
 function shape(name, attributes, text) {
   const made = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -67,109 +43,324 @@ function shape(name, attributes, text) {
   return made;
 }
 
-function plot(box, lines, label) {
-  const points = lines.flat();
-  if (points.length === 0) {
-    box.replaceChildren(element("p", "Nothing to draw yet", "none"));
-    return;
-  }
-  const [width, height, left, bottom] = [box.clientWidth || 300, box.clientHeight || 64, 34, 4];
-  const times = points.map(([at]) => at);
-  const [first, last] = [Math.min(...times), Math.max(...times)];
-  const most = Math.max(1e-9, ...points.map(([, value]) => value));
-  const x = (at) => left + ((at - first) / Math.max(1e-9, last - first)) * (width - left);
-  const y = (value) => height - bottom - (value / most) * (height - bottom - 10);
-  const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${label}, at most ${number(most)}` });
-  svg.append(shape("line", { x1: left, x2: width, y1: height - bottom, y2: height - bottom }));
-  svg.append(shape("text", { x: 0, y: 12 }, number(most)), shape("text", { x: 0, y: height - bottom }, "0"));
-  lines.forEach((line, index) => {
-    const path = line.map(([at, value], place) => `${place ? "L" : "M"}${x(at).toFixed(1)} ${y(value).toFixed(1)}`).join("");
-    const kind = index ? { class: "second" } : {};
-    svg.append(shape("path", { d: path, ...kind }));
-    if (line.length === 1) svg.append(shape("circle", { cx: x(line[0][0]), cy: y(line[0][1]), r: 4, ...kind }));
+function setText(id, text) {
+  if (byId(id).textContent !== text) byId(id).textContent = text;
+}
+
+// Text with one command in it, as "Try: `command`".
+function hint(text) {
+  const made = element("p", undefined, "none");
+  text.split("`").forEach((part, index) => made.append(index % 2 ? element("code", part) : part));
+  return made;
+}
+
+function facts(list, entries) {
+  list.replaceChildren(...entries.flatMap(([name, value]) => [element("dt", name), element("dd", value)]));
+}
+
+function rows(table, entries, nothing) {
+  const made = entries.map((cells) => {
+    const row = element("tr");
+    row.append(...cells.map((cell) => (cell instanceof Node ? cell : element("td", cell))));
+    return row;
   });
-  box.replaceChildren(svg);
+  if (made.length === 0) {
+    const cell = element("td", undefined, "none");
+    cell.colSpan = table.tHead.rows[0].cells.length;
+    cell.append(hint(nothing));
+    const row = element("tr");
+    row.append(cell);
+    made.push(row);
+  }
+  table.tBodies[0].replaceChildren(...made);
 }
 
-function health(told) {
-  const troubles = Object.entries(told.problems).filter(([, problem]) => problem).map(([name, problem]) => `${name}: ${problem}`);
-  for (const part of told.parts) if (part.state !== "running") troubles.push(`${part.name} is ${part.state}`);
-  for (const provider of told.providers) if (provider.health === "down") troubles.push(`${provider.name} takes no pushes`);
-  if (told.oldest_debt_seconds > 60) troubles.push(`a push has been owed for ${duration(told.oldest_debt_seconds)}`);
-  const text = troubles.length ? troubles.join(" · ") : "All is well";
-  const line = byId("health");
-  if (line.textContent !== text) line.textContent = text;
-  line.className = troubles.length ? "bad" : "good";
+function bar(name, value, most, text) {
+  const line = element("div");
+  const meter = element("meter");
+  meter.max = most;
+  meter.value = value;
+  meter.setAttribute("aria-label", `${name}: ${text}`);
+  line.append(element("span", name), meter, element("span", text));
+  return line;
 }
 
-function showLive(told) {
-  health(told);
-  byId("pushes-rate").textContent = number(told.pushes.per_second);
-  plot(byId("pushes-plot"), [told.pushes.series, told.notifications.series], "Pushes and notifications a second");
-  facts(byId("pushes-facts"), [
-    ["notifications received", number(told.notifications.total)],
-    ["pushes accepted", number(told.pushes.total)],
-    ["failed tries", number(told.pushes.failed)],
-    ["tried again", number(told.pushes.retried)],
-    ["given up", number(told.pushes.expired)],
+function bars(box, counts, nothing) {
+  const entries = Object.entries(counts);
+  const most = Math.max(1, ...entries.map(([, count]) => count));
+  box.replaceChildren(...entries.map(([name, count]) => bar(name, count, most, number(count))));
+  if (entries.length === 0) box.append(hint(nothing));
+}
+
+const STATES = {
+  ok: "Everything works", warning: "Working, with warnings", critical: "Not working as it should", unknown: "Waiting for the first values",
+};
+
+function showHealth(now) {
+  setText("state", STATES[now.state]);
+  byId("health").className = now.state;
+  const wanted = JSON.stringify(now.problems);
+  const list = byId("problems");
+  if (list.dataset.shown !== wanted) {
+    list.dataset.shown = wanted;
+    list.replaceChildren(...now.problems.map((problem) => {
+      const item = element("li", undefined, problem.severity);
+      item.append(element("strong", problem.severity === "critical" ? "Critical:" : "Warning:"), problem.text, element("span", problem.action));
+      return item;
+    }));
+  }
+  document.title = now.state === "ok" || now.state === "unknown" ? "Heliograph" : `(${now.problems.length}) Heliograph`;
+}
+
+function showStaleness(now) {
+  for (const box of document.querySelectorAll("[data-router]")) {
+    const router = now.routers[box.dataset.router];
+    box.classList.toggle("stale", router.is_stale);
+    if (router.is_stale) box.title = router.as_of === null ? "no values yet" : `as of ${clock(router.as_of)}`;
+    else box.removeAttribute("title");
+  }
+}
+
+function showTiles(now) {
+  const pending = Object.values(now.pending).reduce((sum, count) => sum + count, 0);
+  setText("k-pushes", number(now.pushes.per_second));
+  setText("k-notifications", number(now.notifications.per_second));
+  setText("k-p50", milliseconds(now.latency_ms.p50));
+  setText("k-p99", milliseconds(now.latency_ms.p99));
+  setText("k-pending", number(pending));
+  setText("k-oldest", pending ? `oldest ${duration(now.oldest_pending_seconds)}` : "none is late");
+  setText("k-messages", number(now.messaging.sent.per_second));
+}
+
+const CLASSES = { ok: "good", running: "good", idle: "none", starting: "warn", failing: "warn", waiting: "bad", down: "bad", stopped: "bad" };
+const stateCell = (state) => element("td", state, CLASSES[state]);
+
+function showRouters(now) {
+  rows(byId("providers"), now.providers.map((provider) => [
+    provider.name, stateCell(provider.state), number(provider.accepted), number(provider.failed), number(provider.in_flight),
+  ]), "No push provider is configured: set `[push.apns]`, `[push.fcm]` or `[push.webpush]` in ntf/config.toml.");
+  rows(byId("failures"), now.failures.map((failure) => [failure.reason, number(failure.recent), number(failure.total)]), "No push has failed.");
+  facts(byId("ntf-facts"), [
+    ["clients connected", number(now.ntf_clients)],
+    ["notifications received since start", number(now.notifications.total)],
+    ["pushes accepted since start", number(now.pushes.total)],
+    ["attempts that failed", number(now.pushes.failed)],
+    ["retries", number(now.pushes.retried)],
+    ["pushes expired", number(now.pushes.expired)],
   ]);
-  byId("latency-p50").textContent = milliseconds(told.latency_ms.p50);
-  facts(byId("latency-facts"), [["90 of 100 within", milliseconds(told.latency_ms.p90)], ["99 of 100 within", milliseconds(told.latency_ms.p99)]]);
-  const owed = Object.entries(told.debts);
-  byId("debts-total").textContent = number(owed.reduce((sum, [, count]) => sum + count, 0));
-  facts(byId("debts-facts"), [...owed.map(([kind, count]) => [kind, number(count)]), ["the oldest for", duration(told.oldest_debt_seconds)]]);
-  bars(byId("tokens"), told.tokens, "No phone has registered yet");
-  bars(byId("subscriptions"), told.subscriptions, "Nothing is subscribed yet");
-  rows(byId("routers"), told.smp_routers.map((router) => [router.name, number(router.active), number(router.pending)]), "none");
-  rows(byId("providers"), told.providers.map((provider) => [
-    provider.name,
-    element("td", provider.health, provider.health === "good" ? "good" : provider.health === "idle" ? "none" : "bad"),
-    number(provider.accepted), number(provider.failed), number(provider.under_way),
-  ]), "none is configured");
-  rows(byId("failures"), told.failures.map((failure) => [failure.reason, number(failure.recent), number(failure.total)]), "none");
-  rows(byId("parts"), told.parts.map((part) => [
-    part.name, element("td", part.state, part.state === "running" ? "good" : "bad"), duration(told.at - part.since), number(part.restarts),
-  ]), "not known: the page runs by itself");
-  const lag = told.pipeline.lag_seconds;
-  facts(byId("pipeline-facts"), [
-    ["pipeline", told.pipeline.state],
-    ["pipeline lag", lag === null ? "–" : duration(lag)],
-    ["events accounted for", told.pipeline.events === null ? "–" : number(told.pipeline.events)],
-    ["in quarantine", told.pipeline.quarantined === null ? "–" : number(told.pipeline.quarantined)],
+  bars(byId("tokens"), now.tokens, "No phone has registered yet. `heliograph status` prints the commands for a phone in a terminal.");
+  bars(byId("subscriptions"), now.subscriptions, "No queue is subscribed yet: a phone subscribes when it has a contact.");
+  rows(byId("servers"), now.smp_servers.map((server) => [server.name, number(server.active), number(server.pending)]), "No messaging router is subscribed.");
+  const smp = now.messaging;
+  facts(byId("smp-facts"), [
+    ["clients connected", number(smp.clients)],
+    ["queues", number(smp.queues)],
+    ["queues with notifications", number(smp.notifiers)],
+    ["messages stored", number(smp.stored_messages)],
+    ["messages sent per second", number(smp.sent.per_second)],
+    ["messages received per second", number(smp.received.per_second)],
+    ["messages sent since start", number(smp.sent.total)],
+    ["notifications sent since start", number(smp.notifications_sent.total)],
+    ["notifications pending", number(smp.notifications_pending)],
   ]);
 }
 
-function showHistory(told) {
-  const line = (key) => told.points.filter((point) => point[key] !== null).map((point) => [point.at, point[key]]);
-  plot(byId("history-pushes"), [line("accepted"), line("rejected")], "Pushes accepted and rejected by hour");
-  plot(byId("history-latency"), [line("p50_ms"), line("p99_ms")], "Latency by hour");
-  bars(byId("fates"), told.fates, "The pipeline has not told yet");
+const VERDICTS = {
+  off: "Off: `[pipeline] enabled = true` in config.toml turns it on.", unknown: "Not known yet.",
+  empty: "Nothing was read from the journal yet.", unreadable: "Its tables cannot be read: run `heliograph doctor`.",
+  complete: "Complete: every notification is accounted for.", unaccounted: "Some notifications are unaccounted for.",
+};
+
+function showPipeline(pipeline) {
+  const verdict = byId("verdict");
+  if (verdict.dataset.state !== pipeline.state) {
+    verdict.dataset.state = pipeline.state;
+    verdict.replaceChildren(...hint(VERDICTS[pipeline.state]).childNodes);
+    verdict.className = `verdict ${{ complete: "good", unaccounted: "warn", unreadable: "bad" }[pipeline.state] || "none"}`;
+  }
+  const isOff = pipeline.state === "off";
+  facts(byId("pipeline-facts"), isOff ? [] : [
+    ["lag", pipeline.lag_seconds === null ? "–" : duration(pipeline.lag_seconds)],
+    ["events read", number(pipeline.events)],
+    ["events in quarantine", number(pipeline.quarantined)],
+    ["notifications unaccounted for", number(pipeline.unaccounted)],
+  ]);
+  bars(byId("outcomes"), pipeline.outcomes, isOff ? "Outcomes need the data pipeline." : "No notification was accounted for yet.");
 }
 
-function showFound(told) {
-  const box = byId("found");
+function showMachine(now) {
+  const machine = now.machine;
+  const entries = [
+    ["cores", number(machine.cores)], ["load", number(machine.load)],
+    ["memory available", `${bytes(machine.memory_available)} of ${bytes(machine.memory_total)}`],
+    ["machine up", machine.uptime_seconds === null ? "–" : duration(machine.uptime_seconds)],
+    ["page up", duration(now.at - now.page_started_at)],
+  ];
+  byId("machine").replaceChildren(...entries.map(([name, value]) => {
+    const pair = element("div");
+    pair.append(element("dt", name), element("dd", value));
+    return pair;
+  }));
+  byId("disks").replaceChildren(...now.disks.map((disk) => bar(`disk of ${disk.places.join(", ")}`, disk.total - disk.free, disk.total, `${bytes(disk.free)} free`)));
+  rows(byId("processes"), now.processes.map((process) => [
+    process.name, stateCell(process.state), duration(now.at - process.since), number(process.restarts),
+    process.cpu_percent === null ? "–" : `${number(process.cpu_percent)} %`, bytes(process.memory), number(process.open_files),
+  ]), "Not known: this page was not started by `heliograph up`.");
+}
+
+function showLive(now) {
+  setText("connection", `as of ${clock(now.at)}`);
+  setText("version", now.version);
+  showHealth(now);
+  showStaleness(now);
+  showTiles(now);
+  showRouters(now);
+  showPipeline(now.pipeline);
+  showMachine(now);
+  byId("test-token-field").hidden = byId("test-token").hidden = !now.actions_ask_token;
+}
+
+// Charts.
+
+const LINES = {
+  throughput: [{ label: "accepted", column: "accepted", colour: "--c1" }, { label: "notifications", column: "notifications", colour: "--c2", dash: [6, 4] }, { label: "failed", column: "failed", colour: "--c3" }],
+  latency: [{ label: "p50", column: "p50", colour: "--c1" }, { label: "p90", column: "p90", colour: "--c2" }, { label: "p99", column: "p99", colour: "--c3" }],
+  hourly: [{ label: "accepted", column: "accepted", colour: "--c1" }, { label: "not accepted", column: "rejected", colour: "--c3" }],
+  hourlyLatency: [{ label: "p50", column: "p50_ms", colour: "--c1" }, { label: "p99", column: "p99_ms", colour: "--c3" }],
+};
+const NO_PUSHES = "No push in this time.";
+const charts = {
+  throughput: new Chart(byId("chart-throughput"), { lines: LINES.throughput, empty: "No values yet." }),
+  latency: new Chart(byId("chart-latency"), { lines: LINES.latency, unit: " ms", log: true, empty: NO_PUSHES }),
+  pending: new Chart(byId("chart-pending"), { lines: [{ label: "pending", column: "pending", colour: "--c1" }], empty: "No values yet." }),
+  messages: new Chart(byId("chart-messages"), { lines: [{ label: "sent", column: "messages", colour: "--c1" }, { label: "received", column: "messages_received", colour: "--c2", dash: [6, 4] }], empty: "No values yet." }),
+};
+
+function showSeries(columns) {
+  setText("range-note", "Drag to zoom, double-click to reset.");
+  setText("c-throughput", "Pushes and notifications per second");
+  charts.throughput.show(columns, LINES.throughput);
+  charts.latency.show(columns, LINES.latency);
+  charts.pending.show(columns);
+  charts.messages.show(columns);
+}
+
+// An hour without a notification is a gap, not a line across it.
+function showHistory(history) {
+  const hour = 3600;
+  const end = Math.floor(Date.now() / 1000 / hour) * hour;
+  const points = new Map(history.points.map((point) => [Math.floor(point.at / hour) * hour, point]));
+  const at = Array.from({ length: history.hours }, (_, index) => end - (history.hours - 1 - index) * hour);
+  const columns = { at };
+  for (const column of ["accepted", "rejected", "p50_ms", "p99_ms"]) columns[column] = at.map((time) => points.get(time)?.[column] ?? null);
+  const note = history.points.length ? "By hour, from the data pipeline." : "The data pipeline has no notifications of this time.";
+  setText("range-note", `${note} Drag to zoom, double-click to reset.`);
+  setText("c-throughput", "Notifications per hour");
+  charts.throughput.show(columns, LINES.hourly);
+  charts.latency.show(columns, LINES.hourlyLatency);
+}
+
+async function refreshSeries() {
+  if (choice.range === null) return;
+  const range = choice.range;
+  const kept = loaded.range === range ? loaded.columns : null;
+  const since = kept && kept.at.length ? kept.at[kept.at.length - 1] : 0;
+  const added = await ask(`api/series?range=${range}&since=${since}`);
+  if (choice.range !== range) return;
+  const columns = {};
+  for (const [name, values] of Object.entries(added)) {
+    if (Array.isArray(values)) columns[name] = [...(kept ? kept[name] : []), ...values].slice(-SERIES_LENGTH[range]);
+  }
+  loaded.range = range;
+  loaded.columns = columns;
+  showSeries(columns);
+}
+
+// Search.
+
+function timeline(events) {
+  const [first, last] = [events[0].at, events[events.length - 1].at];
+  const picture = shape("svg", { class: "timeline", viewBox: "0 0 1000 56", preserveAspectRatio: "xMidYMid meet", role: "img", "aria-label": `${events.length} events in ${number(last - first)} seconds` });
+  picture.append(shape("line", { x1: 16, x2: 984, y1: 28, y2: 28 }));
+  let previous = -Infinity;
+  events.forEach((event, index) => {
+    const place = 16 + 968 * (last > first ? (event.at - first) / (last - first) : 0);
+    const x = Math.max(place, previous + 22);
+    previous = x;
+    picture.append(shape("circle", { cx: x, cy: 28, r: 10, class: event.part }), shape("text", { x, y: 32 }, String(index + 1)));
+  });
+  picture.setAttribute("viewBox", `0 0 ${Math.max(1000, previous + 16)} 56`);
+  return picture;
+}
+
+function showFound(found) {
   const list = element("dl");
-  facts(list, told.facts.map((fact) => [fact.name, fact.value]));
-  const events = element("ol");
-  events.append(...told.events.map((event) => element("li", `${new Date(event.at * 1000).toISOString().replace("T", " ").slice(0, 23)}  ${event.part}: ${event.what}`)));
-  box.replaceChildren(element("p", told.summary), list, ...(told.events.length ? [events] : []));
+  facts(list, found.facts.map((fact) => [fact.name, fact.value]));
+  const parts = [element("p", found.summary), list];
+  if (found.events.length) {
+    const events = element("ol", undefined, "events");
+    const first = found.events[0].at;
+    events.append(...found.events.map((event) => {
+      const item = element("li", `${event.part}: ${event.what} `);
+      item.append(element("span", `+${(event.at - first).toFixed(3)} s, ${new Date(event.at * 1000).toISOString().replace("T", " ").slice(0, 23)} UTC`));
+      return item;
+    }));
+    if (found.kind === "notification") parts.push(timeline(found.events));
+    parts.push(events);
+  }
+  byId("found").replaceChildren(...parts);
 }
+
+// The connection to the page's own server.
 
 async function ask(path) {
   const answer = await fetch(path, { headers: { Accept: "application/json" } });
-  const told = await answer.json();
-  if (!answer.ok) throw new Error(told.error);
-  return told;
+  if (answer.status === 401) {
+    location.reload(); // the login form
+    throw new Error("log in again");
+  }
+  const body = await answer.json();
+  if (!answer.ok) throw new Error(body.error);
+  return body;
 }
 
-async function keep(path, show, interval) {
-  try {
-    if (!document.hidden) show(await ask(path()));
-  } catch (problem) {
-    byId("health").textContent = `The page cannot ask: ${problem.message}`;
-    byId("health").className = "bad";
+function showConnection(problem) {
+  document.body.classList.toggle("disconnected", problem !== null);
+  if (problem === null) {
+    lastSeen = Date.now() / 1000;
+    return;
   }
-  setTimeout(() => keep(path, show, interval), interval);
+  const since = lastSeen === null ? "" : ` Values are of ${clock(lastSeen)}.`;
+  setText("connection", "Disconnected");
+  setText("state", `This page has lost its server.${since}`);
+  byId("health").className = "critical";
+  delete byId("problems").dataset.shown;
+  byId("problems").replaceChildren();
+}
+
+async function every(interval, action) {
+  if (!document.hidden) await action();
+  setTimeout(() => every(interval, action), interval);
+}
+
+async function refresh() {
+  try {
+    const now = await ask("api/live");
+    showConnection(null);
+    showLive(now);
+    await refreshSeries();
+  } catch (problem) {
+    showConnection(problem);
+  }
+}
+
+async function refreshHistory() {
+  if (choice.hours === null) return;
+  try {
+    showHistory(await ask(`api/history?hours=${choice.hours}`));
+  } catch (problem) {
+    setText("range-note", problem.message);
+  }
 }
 
 byId("search").addEventListener("submit", async (event) => {
@@ -181,15 +372,46 @@ byId("search").addEventListener("submit", async (event) => {
   }
 });
 
-for (const button of document.querySelectorAll("[data-hours]")) {
-  button.addEventListener("click", async () => {
-    hours = Number(button.dataset.hours);
-    for (const other of document.querySelectorAll("[data-hours]")) other.setAttribute("aria-pressed", String(other === button));
-    try {
-      showHistory(await ask(`api/history?hours=${hours}`));
-    } catch (problem) {
-      byId("fates").replaceChildren(element("p", problem.message, "bad"));
-    }
+function showTested(result) {
+  const steps = element("ol", undefined, "events");
+  steps.append(...result.steps.map((step) => {
+    const item = element("li", `${step.name}${step.problem === null ? "" : `: ${step.problem}`} `, step.problem === null ? undefined : "bad");
+    item.append(element("span", milliseconds(step.seconds * 1000)));
+    return item;
+  }));
+  const verdict = result.problem === null
+    ? element("p", result.ok ? "The push arrived." : "The push did not arrive.", result.ok ? "good" : "bad")
+    : hint(result.problem);
+  byId("tested").replaceChildren(verdict, steps);
+}
+
+byId("test-push").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const button = event.target.querySelector("button");
+  const given = byId("test-token").value.trim();
+  button.disabled = true;
+  byId("tested").replaceChildren(element("p", "Sending"));
+  try {
+    const headers = given ? { Authorization: `Bearer ${given}` } : {};
+    const answer = await fetch("api/test-push", { method: "POST", headers });
+    const document = await answer.json();
+    if (answer.ok) showTested(document);
+    else byId("tested").replaceChildren(element("p", document.error, "bad"));
+  } catch (problem) {
+    byId("tested").replaceChildren(element("p", `The page's server does not answer: ${problem.message}`, "bad"));
+  } finally {
+    button.disabled = false;
+  }
+});
+
+for (const button of document.querySelectorAll(".choice button")) {
+  button.addEventListener("click", () => {
+    choice.range = button.dataset.range || null;
+    choice.hours = button.dataset.hours ? Number(button.dataset.hours) : null;
+    for (const other of document.querySelectorAll(".choice button")) other.setAttribute("aria-pressed", String(other === button));
+    for (const figure of document.querySelectorAll("[data-live-only]")) figure.hidden = choice.range === null;
+    if (choice.range === null) refreshHistory();
+    else refreshSeries().catch(showConnection);
   });
 }
 
@@ -200,5 +422,5 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-keep(() => "api/live", showLive, LIVE_MS);
-keep(() => `api/history?hours=${hours}`, showHistory, HISTORY_MS);
+every(LIVE_MS, refresh);
+every(HISTORY_MS, refreshHistory);

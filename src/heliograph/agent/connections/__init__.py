@@ -1,0 +1,1 @@
+"""Connections: queues at messaging routers, invitations, rotation and deletion."""

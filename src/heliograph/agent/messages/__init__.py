@@ -1,0 +1,1 @@
+"""Messages between agents: envelopes, sending, receiving and their store."""

@@ -1,0 +1,1 @@
+"""Notifications of an agent: its token, its subscriptions, and opening a push."""

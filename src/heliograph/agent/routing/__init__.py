@@ -1,0 +1,1 @@
+"""How a sender's commands reach a messaging router: directly, or through a proxy."""

@@ -1,0 +1,1 @@
+"""`heliograph demo`: the whole system at work on this machine."""

@@ -1,0 +1,1 @@
+"""`heliograph device`: a phone in a terminal."""

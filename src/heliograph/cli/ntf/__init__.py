@@ -1,0 +1,1 @@
+"""`heliograph ntf`: create, run and inspect a notification router."""

@@ -1,0 +1,1 @@
+"""`heliograph pipeline`: run the data pipeline."""

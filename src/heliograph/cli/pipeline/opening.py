@@ -1,0 +1,121 @@
+"""Open the pipeline for a command: its session of Spark, its tables and its settings."""
+
+import argparse
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heliograph.cli.pipeline.options import PART
+from heliograph.runtime.errors import StartError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from heliograph.pipeline.jobs.outcomes import OutcomeSettings
+    from heliograph.pipeline.runner import Pipeline
+    from heliograph.pipeline.tables.tables import Tables
+
+__all__ = ["local_directory", "open_pipeline", "open_reader", "outcome_settings"]
+
+
+@contextmanager
+def open_pipeline(options: argparse.Namespace) -> Iterator["Pipeline"]:
+    """Open the pipeline to write; take the lock first, since Spark takes seconds to start."""
+    from heliograph.pipeline.tables.tables import open_tables
+
+    with open_tables(options.dir) as tables, _session(options) as spark:
+        yield _make(spark, tables, options)
+
+
+@contextmanager
+def open_reader(options: argparse.Namespace) -> Iterator["Pipeline"]:
+    """Open the pipeline to read, also while another process writes."""
+    from heliograph.pipeline.tables.tables import Tables
+
+    with _session(options) as spark:
+        yield _make(spark, Tables(options.dir).pinned(), options)
+
+
+@contextmanager
+def _session(options: argparse.Namespace) -> Iterator["SparkSession"]:
+    from heliograph.pipeline.spark.session import open_session
+
+    for journal in getattr(options, "journal", ()):
+        if "://" not in journal and not Path(journal).is_dir():
+            raise StartError(
+                f"there is no journal at {journal}: name the directory in which routers journal"
+            )
+    settings = {"spark.driver.memory": options.memory, **dict(options.conf)}
+    log = None if options.verbose else local_directory(options) / "spark.log"
+    with _deferred_interrupt():
+        spark = open_session(options.master, settings=settings, log=log)
+    from heliograph.pipeline.spark.failures import FAILURES, advice, cause
+
+    try:
+        yield spark
+    except FAILURES as exc:
+        text = cause(exc)
+        more = "" if log is None else f"\n{log} has what Spark said"
+        help = advice(text) or "nothing of the batch counts; run it again when the cause is gone"
+        raise StartError(f"Spark failed: {text}: {help}{more}") from exc
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[None]:
+    """Take SIGINT only afterwards: amid its start Spark would leave a JVM behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: asked.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        from pyspark.sql import SparkSession
+
+        running = SparkSession.getActiveSession()
+        if running is not None:
+            running.stop()
+        raise KeyboardInterrupt
+
+
+def local_directory(options: argparse.Namespace) -> Path:
+    """Return where logs and reports go: beside the tables, unless they are at a URL."""
+    if isinstance(options.dir, Path):
+        return options.dir
+    from heliograph.pipeline.spark.java import cache_directory
+
+    return cache_directory() / PART
+
+
+def _make(spark: "SparkSession", tables: "Tables", options: argparse.Namespace) -> "Pipeline":
+    from heliograph.pipeline.runner import Pipeline, RunSettings
+
+    settings = RunSettings(tuple(getattr(options, "journal", ())))
+    return Pipeline(spark, tables, replace(settings, outcomes=outcome_settings(options)))
+
+
+def outcome_settings(options: argparse.Namespace) -> "OutcomeSettings":
+    """Return those given; what is not given is as in the last account."""
+    from heliograph.pipeline.jobs.outcomes import OutcomeSettings
+    from heliograph.pipeline.tables.offsets import read_account
+
+    known = OutcomeSettings(**read_account(options.dir).get("settings", {}))
+    given = {
+        "push_ttl": _seconds(getattr(options, "push_ttl", None)),
+        "retire_after": _seconds(getattr(options, "retire_after", None)),
+        "grace": getattr(options, "grace", None),
+    }
+    return replace(known, **{name: value for name, value in given.items() if value is not None})
+
+
+def _seconds(days: float | None) -> float | None:
+    return None if days is None else days * 86_400

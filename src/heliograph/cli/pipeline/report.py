@@ -1,0 +1,44 @@
+"""`heliograph pipeline report`: write a report for a day or a range."""
+
+import argparse
+import time
+import webbrowser
+from datetime import date
+
+from heliograph.cli.pipeline.ingesting import UNACCOUNTED
+from heliograph.cli.pipeline.opening import local_directory, open_reader
+from heliograph.runtime.errors import StartError
+
+
+def run_report(options: argparse.Namespace) -> int:
+    from heliograph.pipeline.jobs.stats import parse_line
+    from heliograph.pipeline.tables.offsets import read_offsets
+
+    if not read_offsets(options.dir).batch:
+        raise StartError(
+            f"there are no tables in {options.dir} yet: run `heliograph pipeline once`"
+        )
+    try:
+        lines = [
+            parse_line(text)
+            for path in options.stats_log
+            for text in path.read_text().splitlines()
+            if text.strip()
+        ]
+    except (OSError, ValueError) as exc:
+        raise StartError(f"the statistics cannot be read: {exc}") from exc
+    with open_reader(options) as pipeline:
+        from heliograph.pipeline.report import page, report
+
+        first = options.from_day or date(1970, 1, 1)
+        last = options.to_day or options.from_day or date(9999, 1, 1)
+        first, last = report.days_with_events(pipeline, first, last)
+        found = report.collect(pipeline, first, last, time.time(), lines)
+        path = page.write(found, options.out or local_directory(options) / "report")
+    print(f"{found.notifications} notifications, {found.unaccounted} unaccounted for")
+    for item in found.tables["reconciliation"].records():
+        print(f"{item['day']} {item['column']}: {item['pipeline']}, the router {item['router']}")
+    print(path)
+    if options.open:
+        webbrowser.open(path.absolute().as_uri())
+    return UNACCOUNTED if found.unaccounted else 0

@@ -1,0 +1,1 @@
+"""The app: its states, background refresh, local notifications and responses."""

@@ -1,0 +1,1 @@
+"""Chats: what messages say, how they are stored, and what notifications show of them."""

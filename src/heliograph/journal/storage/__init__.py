@@ -1,0 +1,1 @@
+"""The journal on disk: active logs and sealed segments, written, recovered and read."""

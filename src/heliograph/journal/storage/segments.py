@@ -1,0 +1,213 @@
+"""The segments of one router in its directory: an active log, and sealed ones, which are Parquet.
+
+    DIRECTORY/<router>/<boot>-<number>.parquet    sealed: complete, immutable, readable by anybody
+    DIRECTORY/<router>/_<boot>-<number>.log       active: used by its writer only
+
+A segment is sealed by writing the Parquet file under another name, fsync, rename, fsync of the
+directory; only then its log is removed. So a kill leaves a segment as a log, sealed, or both, which
+`recover` resolves. Spark ignores names that begin with `_`.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import time
+from collections import deque
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from heliograph.journal.storage.arrow import REPETITIVE, complete
+from heliograph.journal.storage.log import Log, read_log
+from heliograph.runtime.files import private_opener, sync_directory
+
+__all__ = ["SEALED", "Full", "Sealed", "SegmentWriter", "new_boot", "recover", "write_sealed"]
+
+logger = logging.getLogger(__name__)
+
+SEALED = ".parquet"
+LOG = ".log"
+UNREADABLE = ".unreadable"
+_NAME = re.compile(r"_?([0-9]+)-([0-9]+)\.(parquet|log)")
+_BLOCK = 4096
+_RANGES = ("boot", "seq", "kind", "at", "ntf_seq")
+"""Columns whose statistics help a reader; those of hashes are useless."""
+
+
+class Full(OSError):
+    """The journal has reached its size limit."""
+
+
+class Sealed:
+    """The sealed segments of a router, oldest first, and their disk usage."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.bytes = 0
+        self._segments: deque[tuple[Path, int]] = deque()
+
+    def scan(self) -> int:
+        """List the segments; return the greatest boot number, 0 if there are none."""
+        found = []
+        newest = 0
+        for entry in os.scandir(self.directory):
+            match = _NAME.fullmatch(entry.name)
+            if match is None:
+                continue
+            boot, number = int(match[1]), int(match[2])
+            newest = max(newest, boot)
+            if match[3] == "parquet" and not entry.name.startswith("_"):
+                found.append((boot, number, Path(entry.path), _disk_usage(entry.stat().st_size)))
+        self._segments = deque((path, size) for _, _, path, size in sorted(found))
+        self.bytes = sum(size for _, size in self._segments)
+        return newest
+
+    def add(self, path: Path) -> None:
+        size = _disk_usage(path.stat().st_size)
+        self._segments.append((path, size))
+        self.bytes += size
+
+    def remove_oldest(self, most: int) -> tuple[int, int]:
+        """Remove segments down to `most` bytes; return how many segments and events that were."""
+        segments = events = 0
+        while self.bytes > most and len(self._segments) > 1:
+            path, size = self._segments[0]
+            try:
+                count = int(pq.read_metadata(path).num_rows)
+                path.unlink()
+            except FileNotFoundError:
+                pass  # a reader removed it
+            except pa.ArrowInvalid:
+                path.unlink(missing_ok=True)
+            else:
+                segments += 1
+                events += count
+            self._segments.popleft()
+            self.bytes -= size
+        return segments, events
+
+
+class SegmentWriter:
+    """Appends to one active segment at a time, and keeps its events in memory until sealed.
+
+    After an OSError nothing is lost yet: call `seal` again until it succeeds. The sealed segment is
+    complete, whatever the state of the log.
+    """
+
+    def __init__(self, directory: Path, boot: int) -> None:
+        self.directory = directory
+        self.count = 0
+        self.count_unsynced = 0
+        """Number of events that are not in the log."""
+        self.bytes = 0
+        self.began_at = 0.0
+        self._boot = boot
+        self._number = 1
+        self._tables: list[pa.Table] = []
+        self._log: Log | None = None
+
+    def append(self, table: pa.Table, now: float) -> None:
+        if not self._tables:
+            self.began_at = now
+        self._tables.append(table)
+        self.count += len(table)
+        self.bytes += table.nbytes
+        self.count_unsynced += len(table)
+        if self._log is None:
+            self._log = Log(self.directory / self._name(LOG, active=True))
+        self._log.append(table)
+        self.count_unsynced = 0
+
+    def seal(self) -> Path | None:
+        """Seal the segment and return its file, None if it is empty."""
+        if not self._tables:
+            return None
+        path = self.directory / self._name(SEALED)
+        write_sealed(path, complete(self._tables))
+        self.abandon()
+        return path
+
+    def abandon(self) -> None:
+        """Drop the segment and begin the next."""
+        self._drop_log()
+        self._tables = []
+        self.count = self.count_unsynced = self.bytes = 0
+        self._number += 1
+
+    def _drop_log(self) -> None:
+        """Remove the log. If that fails, `recover` removes it later."""
+        log, self._log = self._log, None
+        if log is not None:
+            try:
+                log.close()
+                log.path.unlink()
+            except OSError as exc:
+                logger.debug("the log of a sealed segment cannot be removed: %s", exc.strerror)
+
+    def _name(self, suffix: str, *, active: bool = False) -> str:
+        return f"{'_' if active else ''}{self._boot}-{self._number:08}{suffix}"
+
+
+def write_sealed(path: Path, table: pa.Table) -> None:
+    """Write a sealed segment atomically and durably."""
+    temporary = path.with_name(f"_{path.name}.tmp")
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        use_dictionary=[*REPETITIVE],
+        write_statistics=[*_RANGES],
+        store_schema=False,
+    )
+    try:
+        with open(temporary, "wb", opener=private_opener) as file:
+            file.write(sink.getvalue())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    sync_directory(path.parent)
+
+
+def recover(directory: Path) -> int:
+    """Seal the logs that a killed run left; return the number of events saved."""
+    saved = 0
+    for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+        path = Path(entry.path)
+        if entry.name.startswith("_") and entry.name.endswith(".tmp"):
+            path.unlink(missing_ok=True)
+            continue
+        match = _NAME.fullmatch(entry.name)
+        if match is None or match[3] != "log":
+            continue
+        sealed = directory / f"{match[1]}-{match[2]}{SEALED}"
+        if not sealed.exists():
+            try:
+                tables = read_log(path)
+                table = complete(tables) if tables else None
+            except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError) as exc:
+                # Not written by this program: leave it to the operator.
+                logger.error("%s cannot be read, and is renamed to .unreadable: %s", path.name, exc)
+                path.replace(path.with_suffix(UNREADABLE))
+                continue
+            if table is not None:
+                write_sealed(sealed, table)
+                saved += len(table)
+        path.unlink()
+    return saved
+
+
+def new_boot(newest: int, now: float | None = None) -> int:
+    """Return a number greater than that of every earlier run, even if the clock was set back."""
+    return max(int((time.time() if now is None else now) * 1e6), newest + 1)
+
+
+def _disk_usage(size: int) -> int:
+    """Return the disk space that a file takes, in whole blocks."""
+    return -(-size // _BLOCK) * _BLOCK

@@ -1,0 +1,1 @@
+"""Pushes: the outbox, payloads, providers and periodic wake-ups."""

@@ -1,0 +1,101 @@
+"""Windows: how many pushes of a provider, and of each of its hosts, may be in flight.
+
+Web Push endpoints are named by clients. One host may take a tenth of the window, unverified devices
+a fifth of it, and a host that does not answer is tried by one push at a time, ever more rarely.
+"""
+
+from dataclasses import dataclass, field
+
+from heliograph.ntf.store.records import PendingPush, PushKind
+from heliograph.push.provider import Outcome, Provider, RetryLater
+from heliograph.runtime.backoff import Backoff
+from heliograph.wire.ntf.tokens import WPDeviceToken
+
+HOST_DIVISOR = 10
+UNVERIFIED_DIVISOR = 5
+BUSY_DELAY = 2.0
+"""Seconds until a push is tried again whose host has enough in flight."""
+HOST_BACKOFF = Backoff(first=1.0, last=300.0)
+MAX_IDLE_HOSTS = 10_000
+
+
+@dataclass(slots=True)
+class _HostLoad:
+    active: int = 0
+    failures: int = 0
+    """Times that it did not answer, since the last answer."""
+    blocked_until: float = 0.0
+
+
+@dataclass(slots=True)
+class Lane:
+    """One provider, and its pushes in flight."""
+
+    provider: Provider
+    window: int
+    active: int = 0
+    waiting: bool = False
+    """The store may have more that is due than there was room for."""
+    _unverified: int = 0
+    _hosts: dict[str, _HostLoad] = field(default_factory=dict)
+
+    @property
+    def has_room(self) -> bool:
+        return self.active < self.window
+
+    @property
+    def wants_more(self) -> bool:
+        """Refill by half a window at a time, so that not each push costs a query."""
+        return self.waiting and self.active <= self.window // 2
+
+    def delay(self, push: PendingPush, now: float) -> float:
+        """Return the seconds to postpone a push for the sake of other hosts, usually 0."""
+        name = _host(push)
+        if name is None:
+            return 0.0
+        is_unverified = push.kind is PushKind.VERIFICATION
+        if is_unverified and self._unverified >= max(self.window // UNVERIFIED_DIVISOR, 1):
+            return BUSY_DELAY
+        host = self._hosts.get(name)
+        if host is None:
+            return 0.0
+        if now < host.blocked_until:
+            return host.blocked_until - now
+        limit = 1 if host.failures else max(self.window // HOST_DIVISOR, 1)
+        return 0.0 if host.active < limit else BUSY_DELAY
+
+    def start(self, push: PendingPush) -> None:
+        self.active += 1
+        name = _host(push)
+        if name is not None:
+            self._hosts.setdefault(name, _HostLoad()).active += 1
+            self._unverified += push.kind is PushKind.VERIFICATION
+
+    def end(self, push: PendingPush, outcome: Outcome, now: float) -> None:
+        self.active -= 1
+        name = _host(push)
+        if name is None:
+            return
+        self._unverified -= push.kind is PushKind.VERIFICATION
+        host = self._hosts[name]
+        host.active -= 1
+        if isinstance(outcome, RetryLater) and outcome.connection:
+            if now >= host.blocked_until:  # pushes in flight fail together
+                host.failures += 1
+                host.blocked_until = now + HOST_BACKOFF.delay(host.failures, 0.0)
+        else:
+            host.failures, host.blocked_until = 0, 0.0
+        if not host.active and not host.failures:
+            del self._hosts[name]
+        elif len(self._hosts) > MAX_IDLE_HOSTS:
+            self._forget_idle(now)
+
+    def _forget_idle(self, now: float) -> None:
+        for name, host in tuple(self._hosts.items()):
+            if not host.active and host.blocked_until <= now:
+                del self._hosts[name]
+
+
+def _host(push: PendingPush) -> str | None:
+    """Return the host that a client chose, None for a provider's own."""
+    return push.device.host if isinstance(push.device, WPDeviceToken) else None

@@ -1,0 +1,366 @@
+"""The outbox: deliver the pending pushes of the store through providers, and store the outcome.
+
+Memory is bounded: each provider has a window of pushes in flight, and other pushes stay in the
+store until there is room. A dead provider fills its own window only.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from heliograph.crypto.boxes import random_nonce
+from heliograph.db.dialects import Transaction
+from heliograph.db.errors import DatabaseError
+from heliograph.ntf.journaling import SettledPush
+from heliograph.ntf.observer import NtfObserver
+from heliograph.ntf.push.lanes import Lane
+from heliograph.ntf.push.padding import Padding
+from heliograph.ntf.push.payload import build
+from heliograph.ntf.store import pending
+from heliograph.ntf.store.records import PendingPush, PushKind, Token
+from heliograph.ntf.store.store import NtfStore
+from heliograph.push.provider import (
+    Accepted,
+    Delivery,
+    DeviceTokenInvalid,
+    Misconfigured,
+    Outcome,
+    Provider,
+    RetryLater,
+)
+from heliograph.runtime.backoff import Backoff
+from heliograph.runtime.clock import steady_time
+from heliograph.tasks import TaskScope
+from heliograph.wire.ntf.push import PUSH_SIZE
+from heliograph.wire.ntf.tokens import PushProvider, WPDeviceToken
+
+logger = logging.getLogger(__name__)
+
+IDLE_CHECK = 5.0
+EXPIRE_INTERVAL = 60.0
+SETTLE_DELAYS = Backoff(first=0.1, last=5.0)
+REFUSAL_LOG_INTERVAL = 60.0
+
+Key = tuple[bytes, PushKind]
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxSettings:
+    window: int = 500
+    backoff: Backoff = field(default_factory=Backoff)
+    refused_delay: float = 300.0
+    max_retry_after: float = 600.0
+    """The longest Retry-After of a provider that is obeyed."""
+    apns_padded_length: int = PUSH_SIZE
+
+    @property
+    def max_delay(self) -> float:
+        """Return the longest time between two attempts."""
+        return max(self.backoff.last, self.refused_delay, self.max_retry_after)
+
+
+class _Done(NamedTuple):
+    """A finished push whose outcome is not stored yet; until then it counts as in flight."""
+
+    lane: Lane
+    key: Key
+    settlement: pending.Settlement
+    settled: SettledPush
+
+
+class Outbox:
+    """Delivers pending pushes, as many at a time as a provider's window allows.
+
+    Its attributes are the pushes in flight, outcomes that wait to be stored, and one alarm.
+    """
+
+    def __init__(
+        self,
+        store: NtfStore,
+        providers: dict[PushProvider, Provider],
+        observer: NtfObserver,
+        settings: OutboxSettings | None = None,
+    ) -> None:
+        self.settings = settings or OutboxSettings()
+        self.lanes = {
+            kind: Lane(provider, self.settings.window) for kind, provider in providers.items()
+        }
+        self._padding = Padding(self.settings.apns_padded_length)
+        self._store = store
+        self._database = store.database
+        self._observer = observer
+        self._active: set[Key] = set()
+        self._again: set[Key] = set()
+        """Offered again while in flight: looked up in the store once the outcome is stored."""
+        self._done: list[_Done] = []
+        self._postponed: list[pending.MarkRetry] = []
+        self._settling = False
+        self._wake = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = 0.0
+        self._expire_at = 0.0
+        self._refusal_logged_at = 0.0
+        self._tasks = TaskScope()
+        self._closing = False
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._active)
+
+    def offer(self, pushes: Iterable[PendingPush]) -> None:
+        """Deliver pending pushes of the store now, as far as there is room."""
+        for item in pushes:
+            lane = self.lanes.get(item.device.provider)
+            if lane is None:
+                continue  # no such provider is configured: it stays pending until it expires
+            if item.key in self._active:
+                self._again.add(item.key)
+            elif not lane.has_room or self._closing:
+                lane.waiting = True
+            elif delay := lane.delay(item, time.monotonic()):
+                self._postpone(item, delay)
+            else:
+                self._active.add(item.key)
+                lane.start(item)
+                self._tasks.spawn(self._push(lane, item), name="push")
+
+    async def run(self) -> None:
+        """Deliver what is due, for ever."""
+        while True:
+            self._wake.clear()
+            self._wake_at(steady_time() + IDLE_CHECK)
+            try:
+                await self._take_due()
+            except DatabaseError as exc:
+                logger.error("pending pushes cannot be read, retrying: %s", exc)
+            except Exception:
+                logger.exception("pending pushes cannot be delivered, retrying")
+            await self._wake.wait()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def close(self, grace: float = 5.0) -> None:
+        """Wait for pushes in flight; those that take longer than `grace` stay pending."""
+        self._closing = True
+        if self._alarm is not None:
+            self._alarm.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(grace):
+                await self._tasks.wait()
+        await self._tasks.close()
+        for lane in self.lanes.values():
+            await lane.provider.close()
+
+    # Reading what is due.
+
+    async def _take_due(self) -> None:
+        """Offer what is due, as far as there is room."""
+        now = steady_time()
+        at = int(now * 1000)
+        windows = {}
+        for kind, lane in self.lanes.items():
+            lane.waiting = not lane.has_room
+            if lane.has_room:
+                windows[kind.text] = lane.window
+        expires = now >= self._expire_at
+
+        def take(
+            tx: Transaction,
+        ) -> tuple[list[pending.ExpiredPush], dict[str, list[PendingPush]], int | None]:
+            expired = pending.expire(tx, at) if expires else []
+            if expires:
+                pending.limit_delays(tx, at, int(self.settings.max_delay * 1000))
+            # What is in flight is due too, so a whole window may have to be read to fill the room.
+            pushes = {kind: pending.due(tx, kind, at, limit) for kind, limit in windows.items()}
+            providers = [kind.text for kind in self.lanes]
+            return expired, pushes, pending.next_due(tx, providers, at)
+
+        expired, pushes, next_at = await self._database.write(take)
+        if len(expired) >= pending.MAX_EXPIRED_PER_PAGE:
+            self._wake.set()
+        elif expires:
+            self._expire_at = now + EXPIRE_INTERVAL
+        if expired:
+            logger.warning("%d pushes expired undelivered", len(expired))
+            self._observer.pushes_expired(expired)
+        for kind, lane in self.lanes.items():
+            found = pushes.get(kind.text, [])
+            if len(found) >= lane.window:
+                lane.waiting = True
+            self.offer(item for item in found if item.key not in self._active)
+            if lane.wants_more:
+                self._wake.set()
+        if next_at is not None:
+            self._wake_at(next_at / 1000)
+
+    def _wake_at(self, at: float) -> None:
+        """Read the store at `at` or earlier."""
+        if self._closing:
+            return
+        if self._alarm is not None:
+            if self._alarm_at <= at:
+                return
+            self._alarm.cancel()
+        self._alarm_at = at
+        delay = max(at - steady_time(), 0.0)
+        self._alarm = asyncio.get_running_loop().call_later(delay, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._wake.set()
+
+    # Delivery.
+
+    async def _push(self, lane: Lane, push: PendingPush) -> None:
+        outcome: Outcome = RetryLater(None, "InternalError")
+        try:
+            outcome = await self._deliver(lane.provider, push)
+        except Exception:
+            logger.exception("a push failed in an unexpected way")
+        settled = SettledPush(push, outcome, steady_time())
+        self._done.append(_Done(lane, push.key, self._settlement(push, outcome), settled))
+        self._start_settling()
+
+    def _postpone(self, push: PendingPush, delay: float) -> None:
+        """Leave a push to a later time, without an attempt."""
+        next_at = self._next_at(delay * (1.0 + 0.2 * random.random()))  # noqa: S311  jitter
+        key = push.token_id, push.kind
+        self._postponed.append(pending.MarkRetry(*key, push.seq, push.attempts, next_at))
+        self._start_settling()
+
+    def _start_settling(self) -> None:
+        if not self._settling:
+            self._settling = True
+            self._tasks.spawn(self._settle(), name="store outcomes of pushes")
+
+    async def _deliver(self, provider: Provider, push: PendingPush) -> Outcome:
+        kind = push.device.provider
+        size = self._padding.length(kind)
+        payload = build(push, random_nonce(), size)
+        if payload is None:
+            return Accepted(None)
+        delivery = Delivery(push.device, payload, int(push.expires_at), _collapse_id(push.kind))
+        self._observer.push_attempted(push)
+        outcome = await provider.send(delivery)
+        if _is_too_large(outcome) and self._padding.shorten(kind, size):
+            return await self._deliver(provider, push)
+        is_shared = not isinstance(push.device, WPDeviceToken)  # one host must not disturb others
+        is_stale = isinstance(outcome, RetryLater) and outcome.connection
+        if is_stale and is_shared and push.attempts == 0:
+            await provider.refresh()
+            self._observer.push_attempted(push)
+            outcome = await provider.send(delivery)
+        return outcome
+
+    def _settlement(self, push: PendingPush, outcome: Outcome) -> pending.Settlement:
+        match outcome:
+            case Accepted():
+                return pending.MarkAccepted(push.token_id, push.kind, push.seq)
+            case DeviceTokenInvalid():
+                return pending.MarkInvalid(push.token_id, push.device, outcome.reason)
+            case Misconfigured():
+                self._log_refusal(outcome)
+                return self._retry(push, self.settings.refused_delay)
+            case RetryLater():
+                return self._retry(push, outcome.after)
+
+    def _retry(self, push: PendingPush, retry_after: float | None) -> pending.MarkRetry:
+        """Schedule the next attempt, no sooner than `retry_after` seconds, which are capped."""
+        attempts, backoff = push.attempts + 1, self.settings.backoff
+        if retry_after is not None:
+            retry_after = min(retry_after, self.settings.max_retry_after)
+        delay = backoff.delay(attempts, random.random(), retry_after)  # noqa: S311  jitter
+        return pending.MarkRetry(push.token_id, push.kind, push.seq, attempts, self._next_at(delay))
+
+    @staticmethod
+    def _next_at(delay: float) -> int:
+        return int((steady_time() + delay) * 1000)
+
+    def _log_refusal(self, outcome: Misconfigured) -> None:
+        """Log a refusal once a minute: with a wrong key every push is refused."""
+        now = time.monotonic()
+        if not self._refusal_logged_at or now > self._refusal_logged_at + REFUSAL_LOG_INTERVAL:
+            self._refusal_logged_at = now
+            logger.error("the provider refuses our pushes: %s", outcome.reason)
+
+    # Storing outcomes.
+
+    async def _settle(self) -> None:
+        """Store all outcomes since the last time in one transaction, until there are no more."""
+        failures = reported = 0
+        while self._done or self._postponed:
+            batch, self._done = self._done, []
+            postponed, self._postponed = self._postponed, []
+            await self._report([done.settled for done in batch[reported:]])
+            reported = 0
+            again = self._again & {done.key for done in batch}
+            self._again -= again
+            try:
+                changed, due = await self._write(batch, postponed, again)
+            except Exception as exc:
+                self._done = batch + self._done
+                self._postponed = postponed + self._postponed
+                reported = len(batch)
+                self._again |= again
+                failures += 1
+                logger.error("outcomes of %d pushes cannot be stored yet: %s", len(batch), exc)
+                if self._closing:
+                    break  # they stay pending: at worst a push is sent twice
+                await asyncio.sleep(SETTLE_DELAYS.delay(failures, 0.0))
+                continue
+            failures = 0
+            self._release(batch, postponed)
+            if changed:
+                self._store.refresh(changed)
+                self._observer.tokens_changed(changed)
+            self.offer(item for item in due if item.key not in self._active)
+        self._settling = False
+
+    async def _report(self, settled: list[SettledPush]) -> None:
+        """Report outcomes before they are stored; a failure to do so must not stop pushes."""
+        try:
+            await self._observer.pushes_settled(settled)
+        except Exception:
+            logger.exception("outcomes of pushes cannot be reported")
+
+    def _write(
+        self, batch: list[_Done], postponed: list[pending.MarkRetry], again: set[Key]
+    ) -> "asyncio.Future[tuple[list[Token], list[PendingPush]]]":
+        """Store outcomes, and read what was offered again meanwhile."""
+        now = round(steady_time() * 1000)
+
+        def write(tx: Transaction) -> tuple[list[Token], list[PendingPush]]:
+            changed = pending.settle(tx, [*(done.settlement for done in batch), *postponed])
+            return changed, pending.due_for(tx, list({token_id for token_id, _ in again}), now)
+
+        return self._database.write(write)
+
+    def _release(self, batch: list[_Done], postponed: list[pending.MarkRetry]) -> None:
+        """Forget pushes whose outcome is stored, and plan the next attempts."""
+        retries = [done.settlement for done in batch]
+        for done in batch:
+            self._active.discard(done.key)
+            done.lane.end(done.settled.push, done.settled.outcome, time.monotonic())
+        for settlement in (*retries, *postponed):
+            if isinstance(settlement, pending.MarkRetry):
+                self._wake_at(settlement.next_at / 1000)
+        # Offered again while this was stored: what was read then may be settled by now.
+        keys = {done.key for done in batch}
+        if self._again & keys or any(lane.wants_more for lane in self.lanes.values()):
+            self._again -= keys
+            self._wake.set()
+
+
+def _is_too_large(outcome: Outcome) -> bool:
+    return isinstance(outcome, Misconfigured) and outcome.reason == "PayloadTooLarge"
+
+
+def _collapse_id(kind: PushKind) -> str | None:
+    """Return an ID for wake-ups, of which one replaces another; other pushes differ."""
+    return "check" if kind is PushKind.CHECK else None

@@ -1,0 +1,1 @@
+"""Compatibility with the reference: its configuration, store log, statistics and control port."""

@@ -1,0 +1,1 @@
+"""The notification router's store: tokens, subscriptions and pending pushes."""

@@ -1,0 +1,77 @@
+"""The tables of the notification router, once for SQLite and PostgreSQL. Times in milliseconds."""
+
+from heliograph.db.database import Migration
+
+MIGRATIONS = (
+    Migration(
+        "0001_tokens",
+        """
+        CREATE TABLE tokens (
+            token_id {blob} PRIMARY KEY,
+            device TEXT NOT NULL,
+            status TEXT NOT NULL,
+            auth_key {blob} NOT NULL,
+            dh_private {blob} NOT NULL,
+            dh_secret {blob} NOT NULL,
+            code {blob} NOT NULL,
+            cron_minutes INTEGER NOT NULL,
+            cron_due_at BIGINT,
+            created_at BIGINT NOT NULL,
+            unverified_since BIGINT
+        );
+        CREATE INDEX tokens_by_device ON tokens (device, auth_key);
+        CREATE INDEX tokens_unverified ON tokens (unverified_since)
+            WHERE unverified_since IS NOT NULL;
+        CREATE INDEX tokens_by_cron ON tokens (status, cron_due_at) WHERE cron_due_at IS NOT NULL;
+        CREATE TABLE servers (
+            server_id BIGINT PRIMARY KEY,
+            address TEXT NOT NULL UNIQUE,
+            service_chain {blob},
+            service_key {blob},
+            service_id {blob},
+            surplus_count BIGINT NOT NULL DEFAULT 0,
+            surplus_hash {blob},
+            unused_since BIGINT
+        );
+        CREATE TABLE deleted_associations (
+            server_id BIGINT NOT NULL,
+            notifier_id {blob} NOT NULL,
+            PRIMARY KEY (server_id, notifier_id)
+        );
+        CREATE TABLE subscriptions (
+            subscription_id {blob} PRIMARY KEY,
+            token_id {blob} NOT NULL,
+            server_id BIGINT NOT NULL,
+            notifier_id {blob} NOT NULL,
+            notifier_key {blob} NOT NULL,
+            status TEXT NOT NULL,
+            error {blob} NOT NULL,
+            associated INTEGER NOT NULL,
+            UNIQUE (server_id, notifier_id)
+        ){updated};
+        CREATE INDEX subscriptions_by_token ON subscriptions (token_id);
+        CREATE INDEX subscriptions_by_server ON subscriptions (server_id, subscription_id);
+        CREATE TABLE last_notifications (
+            token_id {blob} NOT NULL,
+            subscription_id {blob} NOT NULL,
+            seq BIGINT NOT NULL,
+            timestamp BIGINT NOT NULL,
+            nonce {blob} NOT NULL,
+            meta {blob} NOT NULL,
+            PRIMARY KEY (token_id, subscription_id)
+        );
+        CREATE TABLE pending_pushes (
+            token_id {blob} NOT NULL,
+            kind TEXT NOT NULL,
+            provider TEXT NOT NULL,
+            seq BIGINT NOT NULL,
+            since BIGINT NOT NULL,
+            attempts INTEGER NOT NULL,
+            next_at BIGINT NOT NULL,
+            expires_at BIGINT NOT NULL,
+            PRIMARY KEY (token_id, kind)
+        );
+        CREATE INDEX pending_pushes_by_time ON pending_pushes (provider, next_at)
+        """,
+    ),
+)

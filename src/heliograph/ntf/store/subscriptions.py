@@ -1,0 +1,371 @@
+"""Subscriptions and messaging routers in the store: functions of a transaction."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from heliograph.db.dialects import Row, Transaction
+from heliograph.db.sql import MAX_IN
+from heliograph.ntf.lifecycle import may_subscribe
+from heliograph.ntf.store import associations
+from heliograph.ntf.store.records import QueueKey, Subscription
+from heliograph.wire.ntf.tokens import NtfSubStatus, SubscriptionState, TokenStatus
+
+COLUMNS = (
+    "subscription_id, token_id, server_id, notifier_id, notifier_key, status, error, associated"
+)
+_SERVER = "server_id, address, service_chain, service_key, service_id"
+_SUBSCRIBABLE = ("NEW", "PENDING", "ACTIVE", "INACTIVE", "SERVICE", "ERR")
+MAX_ERROR = 200
+"""Bytes of a messaging router's error text that are stored and answered."""
+
+_SUBSTITUTE = (0, bytes(24), bytes(44), SubscriptionState.ACTIVE.value, b"", 0)
+"""Columns of a substitute after its IDs."""
+_STATES = ", ".join(f"'{state}'" for state in _SUBSCRIBABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class NewSubscription:
+    subscription_id: bytes
+    token_id: bytes
+    address: str
+    notifier_id: bytes
+    notifier_key: bytes
+
+
+class Refusal(Enum):
+    NOT_ALLOWED = "the token may not subscribe, or the queue is another token's or key's"
+    TOO_MANY = "the token has as many subscriptions as it may have"
+
+
+class ServerRecord(NamedTuple):
+    server_id: int
+    address: str
+    service_chain: bytes | None = None
+    service_key: bytes | None = None
+    service_id: bytes | None = None
+
+
+class Added(NamedTuple):
+    subscription: Subscription
+    server: ServerRecord
+    is_new: bool
+
+
+def subscription_of(row: Row) -> Subscription:
+    *own, state, error, associated = row
+    status = NtfSubStatus(SubscriptionState(state), error[:MAX_ERROR])
+    subscription_id, token_id, server_id, notifier_id, notifier_key = own
+    return Subscription(
+        subscription_id, token_id, server_id, notifier_id, notifier_key, status, bool(associated)
+    )
+
+
+def find_many(
+    tx: Transaction, subscription_ids: Sequence[bytes]
+) -> tuple[list[Subscription], list[Subscription]]:
+    """Return the subscriptions, and a substitute for each unknown ID.
+
+    The substitutes are decoded so that the time taken does not show which IDs exist.
+    """
+    wanted = dict.fromkeys(subscription_ids)
+    rows = tx.query_in(
+        f"SELECT {COLUMNS} FROM subscriptions WHERE subscription_id IN {{in}}", list(wanted)
+    )
+    found = {row[0]: subscription_of(row) for row in rows}
+    unknown = [subscription_of((item, item, *_SUBSTITUTE)) for item in wanted if item not in found]
+    return list(found.values()), unknown
+
+
+def add(tx: Transaction, new: NewSubscription, limit: int | None = None) -> Added | Refusal:
+    """Add a subscription, or return the one with the same token, queue and key."""
+    [added] = add_many(tx, [new], limit)
+    return added
+
+
+def add_many(
+    tx: Transaction, many: Sequence[NewSubscription], limit: int | None = None
+) -> list[Added | Refusal]:
+    """Same result as `add` for each item in order, in a constant number of statements."""
+    token_ids = list(dict.fromkeys(new.token_id for new in many))
+    allowed = _allowed(tx, token_ids)
+    counts = {} if limit is None else _counts(tx, token_ids)
+    at = _servers_at(tx, list(dict.fromkeys(new.address for new in many)))
+    known = _known(tx, at, many)
+    results: list[Added | Refusal] = []
+    made: list[Row] = []
+    for new in many:
+        if new.token_id not in allowed:
+            results.append(Refusal.NOT_ALLOWED)
+            continue
+        old = known.get((new.address, new.notifier_id))
+        if old is not None:
+            same = (old.token_id, old.notifier_key) == (new.token_id, new.notifier_key)
+            added = Added(old, at[new.address], is_new=False)
+            results.append(added if same else Refusal.NOT_ALLOWED)
+            continue
+        if limit is not None and counts.get(new.token_id, 0) >= limit:
+            results.append(Refusal.TOO_MANY)
+            continue
+        if new.address not in at:
+            at[new.address] = server(tx, server_for(tx, new.address))
+        subscription = _pending(new, at[new.address].server_id)
+        known[new.address, new.notifier_id] = subscription
+        counts[new.token_id] = counts.get(new.token_id, 0) + 1
+        made.append(_row(subscription))
+        results.append(Added(subscription, at[new.address], is_new=True))
+    tx.many(f"INSERT INTO subscriptions ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", made)
+    return results
+
+
+def _allowed(tx: Transaction, token_ids: Sequence[bytes]) -> set[bytes]:
+    rows = tx.query_in("SELECT token_id, status FROM tokens WHERE token_id IN {in}", token_ids)
+    return {token_id for token_id, status in rows if may_subscribe(TokenStatus(status))}
+
+
+def _counts(tx: Transaction, token_ids: Sequence[bytes]) -> dict[bytes, int]:
+    rows = tx.query_in(
+        "SELECT token_id, COUNT(*) FROM subscriptions WHERE token_id IN {in} GROUP BY token_id",
+        token_ids,
+    )
+    return {token_id: int(count) for token_id, count in rows}
+
+
+def _servers_at(tx: Transaction, addresses: Sequence[str]) -> dict[str, ServerRecord]:
+    rows = tx.query_in(f"SELECT {_SERVER} FROM servers WHERE address IN {{in}}", addresses)
+    return {row[1]: ServerRecord(*row) for row in rows}
+
+
+def _known(
+    tx: Transaction, at: dict[str, ServerRecord], many: Sequence[NewSubscription]
+) -> dict[tuple[str, bytes], Subscription]:
+    found: dict[tuple[str, bytes], Subscription] = {}
+    for address, where in at.items():
+        rows = tx.query_in(
+            f"SELECT {COLUMNS} FROM subscriptions WHERE notifier_id IN {{in}} AND server_id = ?",
+            list({new.notifier_id for new in many if new.address == address}),
+            where.server_id,
+        )
+        for row in rows:
+            subscription = subscription_of(row)
+            found[address, subscription.notifier_id] = subscription
+    return found
+
+
+def _pending(new: NewSubscription, server_id: int) -> Subscription:
+    return Subscription(
+        new.subscription_id,
+        new.token_id,
+        server_id,
+        new.notifier_id,
+        new.notifier_key,
+        NtfSubStatus(SubscriptionState.PENDING),
+    )
+
+
+def _row(item: Subscription) -> Row:
+    return (
+        item.subscription_id,
+        item.token_id,
+        item.server_id,
+        item.notifier_id,
+        item.notifier_key,
+        item.status.state.value,
+        item.status.error,
+        int(item.associated),
+    )
+
+
+def delete(tx: Transaction, subscription_id: bytes) -> None:
+    associations.keep_deleted(tx, "subscription_id", subscription_id)
+    for table in ("subscriptions", "last_notifications"):
+        tx.execute(f"DELETE FROM {table} WHERE subscription_id = ?", (subscription_id,))
+
+
+def server_for(tx: Transaction, address: str) -> int:
+    rows = tx.query("SELECT server_id FROM servers WHERE address = ?", (address,))
+    if rows:
+        return int(rows[0][0])
+    [[last]] = tx.query("SELECT COALESCE(MAX(server_id), 0) FROM servers")
+    server_id = int(last) + 1
+    tx.execute("INSERT INTO servers (server_id, address) VALUES (?, ?)", (server_id, address))
+    return server_id
+
+
+def servers(tx: Transaction) -> list[ServerRecord]:
+    """Those that have anything to subscribe to."""
+    rows = tx.query(
+        f"SELECT {_SERVER} FROM servers v"
+        " WHERE EXISTS (SELECT 1 FROM subscriptions s WHERE s.server_id = v.server_id)"
+        " ORDER BY v.server_id"
+    )
+    return [ServerRecord(*row) for row in rows]
+
+
+def proven_servers(tx: Transaction) -> set[int]:
+    """Return the messaging routers that have INACTIVE subscriptions, which were ACTIVE before."""
+    rows = tx.query(
+        "SELECT server_id FROM servers v WHERE EXISTS"
+        " (SELECT 1 FROM subscriptions s WHERE s.server_id = v.server_id AND s.status = ?)",
+        (SubscriptionState.INACTIVE.value,),
+    )
+    return {server_id for (server_id,) in rows}
+
+
+def delete_unused_servers(tx: Transaction) -> None:
+    """Delete the messaging routers without subscriptions and without a service of ours."""
+    tx.execute(
+        "DELETE FROM servers WHERE service_id IS NULL AND NOT EXISTS"
+        " (SELECT 1 FROM subscriptions s WHERE s.server_id = servers.server_id)"
+    )
+
+
+def server(tx: Transaction, server_id: int) -> ServerRecord:
+    [row] = tx.query(
+        f"SELECT {_SERVER} FROM servers WHERE server_id = ?",
+        (server_id,),
+    )
+    return ServerRecord(*row)
+
+
+def set_service(
+    tx: Transaction,
+    server_id: int,
+    chain: bytes | None,
+    key: bytes | None,
+    service_id: bytes | None,
+) -> None:
+    tx.execute(
+        "UPDATE servers SET service_chain = ?, service_key = ?, service_id = ? WHERE server_id = ?",
+        (chain, key, service_id, server_id),
+    )
+
+
+def page(
+    tx: Transaction, server_id: int, after: bytes, limit: int, *, associated: bool | None
+) -> list[QueueKey]:
+    """What is to be subscribed at a router, in order of ID; associated ones or not, or all."""
+    which = "" if associated is None else f" AND associated = {int(associated)}"
+    rows = tx.query(
+        "SELECT subscription_id, notifier_id, notifier_key, status = 'INACTIVE' FROM subscriptions"
+        f" WHERE server_id = ? AND subscription_id > ? AND status IN ({_STATES}){which}"
+        " ORDER BY subscription_id LIMIT ?",
+        (server_id, after, limit),
+    )
+    return [QueueKey(*row) for row in rows]
+
+
+def queue_keys(tx: Transaction, server_id: int, notifier_ids: Sequence[bytes]) -> list[QueueKey]:
+    rows = tx.query_in(
+        "SELECT subscription_id, notifier_id, notifier_key, status = 'INACTIVE' FROM subscriptions"
+        " WHERE notifier_id IN {in} AND server_id = ?",
+        notifier_ids,
+        server_id,
+    )
+    return [QueueKey(*row) for row in rows]
+
+
+def set_statuses(
+    tx: Transaction, server_id: int, statuses: Iterable[tuple[bytes, NtfSubStatus, bool]]
+) -> None:
+    """Store statuses by notifier ID; the last member is the association with our service."""
+    alike: dict[Row, list[bytes]] = {}
+    for notifier_id, status, associated in statuses:
+        key = status.state.value, status.error[:MAX_ERROR], int(associated)
+        alike.setdefault(key, []).append(notifier_id)
+    for key, notifier_ids in alike.items():
+        for start in range(0, len(notifier_ids), MAX_IN):
+            chunk = notifier_ids[start : start + MAX_IN]
+            tx.execute(
+                "UPDATE subscriptions SET status = ?, error = ?, associated = ?"
+                f" WHERE server_id = ? AND notifier_id IN ({', '.join('?' * len(chunk))})",
+                (*key, server_id, *chunk),
+            )
+
+
+def confirm(
+    tx: Transaction, server_id: int, first: bytes, last: bytes, which: bool | None, associated: bool
+) -> None:
+    """Mark INACTIVE subscriptions in the range ACTIVE; `which` limits them by association."""
+    limited = "" if which is None else f" AND associated = {int(which)}"
+    tx.execute(
+        "UPDATE subscriptions SET status = ?, error = ?, associated = ? WHERE server_id = ?"
+        f" AND subscription_id BETWEEN ? AND ? AND status = ?{limited}",
+        (
+            SubscriptionState.ACTIVE.value,
+            b"",
+            int(associated),
+            server_id,
+            first,
+            last,
+            SubscriptionState.INACTIVE.value,
+        ),
+    )
+
+
+def set_ended(
+    tx: Transaction, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
+) -> list[bytes]:
+    """Mark subscriptions that the messaging router ended, and return their IDs."""
+    tx.many(
+        "UPDATE subscriptions SET status = ?, error = ?, associated = 0"
+        " WHERE server_id = ? AND notifier_id = ?",
+        [(state.value, b"", server_id, notifier_id) for notifier_id in notifier_ids],
+    )
+    associations.forget_deleted(tx, server_id, notifier_ids)
+    rows = tx.query_in(
+        "SELECT subscription_id FROM subscriptions WHERE notifier_id IN {in} AND server_id = ?",
+        notifier_ids,
+        server_id,
+    )
+    return [subscription_id for (subscription_id,) in rows]
+
+
+def replace_state(
+    tx: Transaction,
+    server_id: int,
+    before: SubscriptionState,
+    after: SubscriptionState,
+    *,
+    associated: bool | None = None,
+) -> None:
+    """Replace the state of all subscriptions of a router that have it."""
+    which = "" if associated is None else f" AND associated = {int(associated)}"
+    tx.execute(
+        f"UPDATE subscriptions SET status = ? WHERE server_id = ? AND status = ?{which}",
+        (after.value, server_id, before.value),
+    )
+
+
+def collect_unused_servers(tx: Transaction, now: int, before: int) -> None:
+    """Remove messaging routers unused since `before`, with our service identities there."""
+    used = "EXISTS (SELECT 1 FROM subscriptions s WHERE s.server_id = servers.server_id)"
+    tx.execute(
+        f"UPDATE servers SET unused_since = ? WHERE unused_since IS NULL AND NOT {used}", (now,)
+    )
+    tx.execute(
+        f"UPDATE servers SET unused_since = NULL WHERE unused_since IS NOT NULL AND {used}", ()
+    )
+    tx.execute("DELETE FROM servers WHERE unused_since <= ?", (before,))
+    tx.execute(
+        "DELETE FROM deleted_associations WHERE server_id NOT IN (SELECT server_id FROM servers)",
+        (),
+    )
+
+
+def all_inactive(tx: Transaction) -> None:
+    """Mark ACTIVE subscriptions INACTIVE, as they are when the router starts."""
+    tx.execute(
+        "UPDATE subscriptions SET status = ? WHERE status = ?",
+        (SubscriptionState.INACTIVE.value, SubscriptionState.ACTIVE.value),
+    )
+
+
+def refuse(tx: Transaction, server_id: int, error: bytes) -> None:
+    """Mark the subscriptions of a router that is not connected to ERR."""
+    tx.execute(
+        "UPDATE subscriptions SET status = ?, error = ?"
+        f" WHERE server_id = ? AND status IN ({_STATES})",
+        (SubscriptionState.ERR.value, error, server_id),
+    )

@@ -1,0 +1,1 @@
+"""Subscriptions at messaging routers: one connection each, NSUB and NMSG in batches."""

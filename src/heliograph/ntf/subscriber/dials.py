@@ -1,0 +1,181 @@
+"""Admission of connections to messaging routers, whose addresses any client may name.
+
+Dials are bounded in all and per host, whatever identities the addresses have; connections, too.
+Routers that worked before have slots of their own. Among the others, those that failed least often
+come first, so that a new router does not wait behind any number of silent ones.
+"""
+
+import asyncio
+import heapq
+import itertools
+import resource
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+__all__ = ["DialLimits", "Dials", "Slot"]
+
+
+def _default_connections() -> int:
+    """Return three quarters of the descriptors that the process may have."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(soft * 3 // 4, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class DialLimits:
+    """`proven` and `unproven` bound concurrent dials; times in seconds."""
+
+    proven: int = 100
+    unproven: int = 100
+    per_host: int = 8
+    """Concurrent dials of one host, of either kind."""
+    host_interval: float = 0.5
+    """Between dials of unproven routers of one host."""
+    connections: int = field(default_factory=_default_connections)
+    connections_per_host: int = 100
+    """Beyond this, only proven routers of a host are dialed."""
+
+
+class Slot:
+    """An admitted dial, which becomes a connection."""
+
+    def __init__(self, dials: "Dials", host: str, *, is_proven: bool) -> None:
+        self.host = host
+        self.is_proven = is_proven
+        self._dials = dials
+        self._is_dialing = True
+
+    def connected(self) -> None:
+        """Release what a dial occupies, and keep what a connection does."""
+        if self._is_dialing:
+            self._is_dialing = False
+            self._dials.end_dial(self)
+
+
+_Waiting = tuple[int, int, asyncio.Future[None]]
+
+
+class _Pool:
+    """Dials of proven or of unproven routers: those in flight, and those that wait."""
+
+    def __init__(self, limit: int, interval: float) -> None:
+        self.in_flight = 0
+        self.dialing: Counter[str] = Counter()
+        self.limit = limit
+        self.interval = interval
+        self.waiting: dict[str, list[_Waiting]] = {}
+        self.cooling: set[str] = set()
+        self.hosts: list[tuple[int, int, str]] = []
+        """The waiting hosts by failures of the first in line, as a heap; entries may be stale."""
+
+    def push(self, host: str, failures: int, order: int) -> "asyncio.Future[None]":
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self.waiting.setdefault(host, []), (failures, order, future))
+        self.offer(host)
+        return future
+
+    def offer(self, host: str) -> None:
+        """Put a host that has somebody waiting into the heap."""
+        if line := self.waiting.get(host):
+            heapq.heappush(self.hosts, (*line[0][:2], host))
+
+    def pop(self, host: str) -> "asyncio.Future[None]":
+        line = self.waiting[host]
+        _, _, future = heapq.heappop(line)
+        if not line:
+            del self.waiting[host]
+        return future
+
+
+class Dials:
+    def __init__(self, limits: DialLimits | None = None) -> None:
+        self._limits = limits = limits or DialLimits()
+        self._pools = {
+            True: _Pool(limits.proven, 0.0),
+            False: _Pool(limits.unproven, limits.host_interval),
+        }
+        self._connections: Counter[str] = Counter()
+        self._total = 0
+        self._order = itertools.count()
+
+    @property
+    def in_flight(self) -> int:
+        return sum(pool.in_flight for pool in self._pools.values())
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(line) for pool in self._pools.values() for line in pool.waiting.values())
+
+    @asynccontextmanager
+    async def slot(self, host: str, *, is_proven: bool, failures: int) -> AsyncIterator[Slot]:
+        """Wait until a dial of `host` is admitted; the slot lasts until the connection ended."""
+        pool = self._pools[is_proven]
+        future = pool.push(host, failures, next(self._order))
+        self._admit(pool)
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self._release(Slot(self, host, is_proven=is_proven))
+            raise
+        slot = Slot(self, host, is_proven=is_proven)
+        try:
+            yield slot
+        finally:
+            self._release(slot)
+
+    def end_dial(self, slot: Slot) -> None:
+        pool = self._pools[slot.is_proven]
+        pool.in_flight -= 1
+        pool.dialing[slot.host] -= 1
+        if not pool.dialing[slot.host]:
+            del pool.dialing[slot.host]
+        self._offer(slot.host)
+
+    def _release(self, slot: Slot) -> None:
+        slot.connected()
+        self._total -= 1
+        self._connections[slot.host] -= 1
+        if not self._connections[slot.host]:
+            del self._connections[slot.host]
+        self._offer(slot.host)
+
+    def _offer(self, host: str) -> None:
+        for pool in self._pools.values():
+            pool.offer(host)
+            self._admit(pool)
+
+    def _admit(self, pool: _Pool) -> None:
+        while pool.hosts and pool.in_flight < pool.limit and self._total < self._limits.connections:
+            *_, host = heapq.heappop(pool.hosts)
+            if host not in pool.waiting or not self._may_dial(pool, host):
+                continue  # offered again once it may
+            future = pool.pop(host)
+            if future.done():  # cancelled
+                pool.offer(host)
+                continue
+            pool.in_flight += 1
+            self._total += 1
+            pool.dialing[host] += 1
+            self._connections[host] += 1
+            if pool.interval:
+                pool.cooling.add(host)
+                asyncio.get_running_loop().call_later(pool.interval, self._cool, pool, host)
+            else:
+                pool.offer(host)
+            future.set_result(None)
+
+    def _may_dial(self, pool: _Pool, host: str) -> bool:
+        limits = self._limits
+        return (
+            host not in pool.cooling
+            and pool.dialing[host] < limits.per_host
+            and (pool is self._pools[True] or self._connections[host] < limits.connections_per_host)
+        )
+
+    def _cool(self, pool: _Pool, host: str) -> None:
+        pool.cooling.discard(host)
+        pool.offer(host)
+        self._admit(pool)

@@ -1,0 +1,340 @@
+"""One messaging router: subscribe queues in batches, receive notifications, reconnect.
+
+Statuses in the store stay true while connections come and go; notifications are stored in batches.
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+import math
+import random
+import time
+from dataclasses import replace
+
+from heliograph.db.errors import DatabaseError
+from heliograph.ntf.observer import NtfObserver
+from heliograph.ntf.store.records import Incoming, QueueKey
+from heliograph.ntf.store.subscription_store import SubscriptionStore
+from heliograph.ntf.store.subscriptions import ServerRecord
+from heliograph.ntf.subscriber.association import ServiceAssociation
+from heliograph.ntf.subscriber.budget import EventBudget
+from heliograph.ntf.subscriber.confirmer import Confirmer
+from heliograph.ntf.subscriber.dials import Dials
+from heliograph.ntf.subscriber.inbox import Inbox
+from heliograph.ntf.subscriber.nonces import RecentNonces
+from heliograph.ntf.subscriber.queues import QueueSubscriber
+from heliograph.ntf.subscriber.settings import Receive, SubscriberSettings
+from heliograph.tasks import TaskScope
+from heliograph.transport.client import Client
+from heliograph.transport.errors import AddressRefused, ClientError, Disconnected, HandshakeFailed
+from heliograph.transport.protocols import Response
+from heliograph.wire import smp
+from heliograph.wire.addresses import ServerAddress
+from heliograph.wire.errors import TransportError
+from heliograph.wire.ntf.tokens import SubscriptionState
+
+logger = logging.getLogger(__name__)
+
+RECEIVE_BUFFER = 64 * 1024
+"""Bytes in the kernel's buffer: a router that knows no confirmations has forgotten them."""
+DRAIN_SECONDS = 0.2
+"""Time to read what has arrived before a connection to such a router is aborted."""
+ABUSE_ATTEMPTS = 20
+"""Failed attempts that a router is taken to have had after it was left for abuse."""
+MAX_EVENTS = 2_000
+"""Pause reading while more END and DELD than this are not stored."""
+PRIVATE_ADDRESS_ERROR = b"the router's address is private"
+
+_SERVICE_REFUSED = (TransportError.HANDSHAKE_BAD_SERVICE, TransportError.HANDSHAKE_BAD_AUTH)
+
+
+class SmpSubscriber:
+    """A subscriber to one messaging router; `run` until cancelled.
+
+    It joins the parts of one connection (queues, association, inbox, confirmations, budget), and
+    has the reasons for which reading is paused.
+    """
+
+    def __init__(
+        self,
+        server: ServerRecord,
+        address: ServerAddress,
+        store: SubscriptionStore,
+        observer: NtfObserver,
+        receive: Receive,
+        settings: SubscriberSettings,
+        dials: Dials,
+        *,
+        is_proven: bool = False,
+    ) -> None:
+        self.address = address
+        self.is_proven = is_proven
+        """A queue was subscribed there, in this run or before."""
+        self.added = 0
+        """How many queues were added."""
+        self._dials = dials
+        self.client: Client | None = None
+        self._store = store
+        self._observer = observer
+        self._receive = receive
+        self._settings = settings
+        self._association = ServiceAssociation(
+            server, store, observer.drift_repaired, is_used=settings.use_service
+        )
+        self._queues = QueueSubscriber(self._association, store, observer, settings, self._add)
+        self._new: list[QueueKey] = []
+        self._work = asyncio.Event()
+        self._is_lost = False
+        self._inbox = Inbox(lambda paused: self._set_paused("store", paused), self._stored)
+        self._confirmer: Confirmer | None = None
+        self._nonces = RecentNonces()
+        self._budget: EventBudget | None = None
+        self._is_abusive = False
+        self._resume_timer: asyncio.TimerHandle | None = None
+        self._paused: set[str] = set()
+        """Reasons why nothing is read now."""
+        self._incoming: list[Incoming] = []
+        self._ended: list[bytes] = []
+        self._deleted: list[bytes] = []
+
+    @property
+    def server(self) -> ServerRecord:
+        return self._association.server
+
+    def add(self, queue: QueueKey) -> None:
+        """Subscribe a new queue; queues added in one turn go out together."""
+        self.added += 1
+        self._queues.unreported.add(queue.subscription_id)
+        self._add([queue])
+
+    def _add(self, queues: list[QueueKey]) -> None:
+        self._new += queues
+        self._work.set()
+
+    @property
+    def subscribed(self) -> int:
+        """Return how many queues are subscribed now."""
+        return self._queues.subscribed
+
+    @property
+    def unstored(self) -> int:
+        """Return how many received notifications are not durable yet."""
+        return self._inbox.waiting
+
+    async def run(self) -> None:
+        attempts, healthy_at = 0, -math.inf
+        while True:
+            began = None
+            try:
+                await self._inbox.all_stored()
+                async with self._dials.slot(
+                    self.address.hosts[0].text, is_proven=self.is_proven, failures=attempts
+                ) as slot:
+                    try:
+                        await self._connect()
+                        slot.connected()
+                        began = time.monotonic()
+                        await self._serve()
+                    finally:
+                        await self._leave()
+            except AddressRefused:
+                logger.warning("a messaging router has only addresses that are not allowed")
+                attempts = 0
+                await self._wait_for_another_address()
+            except ClientError as exc:
+                # A client may name any number of routers: only the first failure is logged.
+                level = logging.DEBUG if attempts and not self._is_stable(began) else logging.INFO
+                logger.log(level, "a messaging router cannot be reached: %s", type(exc).__name__)
+            except DatabaseError as exc:
+                logger.error("subscriptions cannot be read or written, retrying: %s", exc)
+            except Exception:
+                logger.exception("a subscriber failed, restarting it")
+            now = time.monotonic()
+            if self._is_abusive:
+                attempts, healthy_at, self._is_abusive = ABUSE_ATTEMPTS, -math.inf, False
+            elif self._is_stable(began):
+                attempts, healthy_at = 0, now
+            attempts += 1
+            await asyncio.sleep(self._delay(attempts, now - healthy_at))
+
+    def _is_stable(self, began: float | None) -> bool:
+        return began is not None and time.monotonic() - began >= self._settings.stable_after
+
+    def _delay(self, attempts: int, since_healthy: float) -> float:
+        """Return the seconds to wait before connecting; short if the router worked recently."""
+        settings, backoff = self._settings, self._settings.backoff
+        if not self.is_proven:
+            backoff = replace(backoff, last=max(backoff.last, settings.unproven_delay))
+        delay = backoff.delay(attempts, random.random())  # noqa: S311  jitter
+        is_recent = since_healthy < settings.healthy_period
+        return min(delay, settings.healthy_delay) if is_recent else delay
+
+    async def _connect(self) -> None:
+        service = await self._association.credentials()
+        self._is_lost = False
+        self._work.clear()
+        try:
+            self.client = await Client.connect(
+                self.address,
+                replace(self._settings.client, receive_buffer=RECEIVE_BUFFER),
+                on_push=self._pushed,
+                on_disconnect=lambda client, reason: self._disconnected(),
+                service=service,
+            )
+        except AddressRefused:
+            self._new.clear()
+            await self._store.refuse(self.server.server_id, PRIVATE_ADDRESS_ERROR)
+            unreported = self._queues.unreported
+            self._queues.report([(added, SubscriptionState.ERR) for added in unreported])
+            raise
+        except HandshakeFailed as exc:
+            if service is not None and exc.error in _SERVICE_REFUSED:
+                await self._association.rejected()
+            raise
+        self._observer.smp_connected(self.server.server_id)
+
+    async def _wait_for_another_address(self) -> None:
+        """Wait for a new subscription, or long: only the operator can help."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.refused_delay):
+                await self._work.wait()
+
+    async def _serve(self) -> None:
+        """Serve a connection until it ends, confirming what is stored."""
+        self._inbox.begin_connection()
+        self._budget = EventBudget(time.monotonic(), self._settings.worthless_rate)
+        self._paused.clear()
+        self._confirmer = confirmer = Confirmer(self._connected())
+        async with TaskScope() as tasks:
+            await confirmer.negotiate()
+            if confirmer.is_supported:
+                tasks.spawn(confirmer.run(), name="confirm notifications")
+            await self._subscribe_all()
+
+    async def _subscribe_all(self) -> None:
+        """Subscribe the queues of the store, then new ones, until the connection ends."""
+        self._new.clear()  # they are in the store
+        await self._queues.resubscribe(self._connected())
+        while not self._is_lost:
+            self.is_proven = self.is_proven or self.subscribed > 0
+            self._work.clear()
+            await self._write_events()
+            new, self._new = self._new, []
+            if new:
+                await self._queues.subscribe(self._connected(), new)
+            if not self._is_lost:
+                await self._work.wait()
+        raise Disconnected("the connection ended")
+
+    async def _leave(self) -> None:
+        client, self.client = self.client, None
+        if client is None:
+            return
+        self._queues.subscribed = 0
+        if self._confirmer is None or not self._confirmer.is_supported:
+            await client.drain(DRAIN_SECONDS)  # the router will not send it again
+        self._confirmer = None
+        client.abort()  # a TLS close would acknowledge what was sent and is not stored
+        await client.wait_closed()
+        self._store_incoming()  # or it would be counted for the next connection
+        try:
+            await self._write_events()
+            await self._store.replace_state(
+                self.server.server_id, SubscriptionState.ACTIVE, SubscriptionState.INACTIVE
+            )
+        except DatabaseError as exc:
+            logger.error("subscription statuses cannot be stored: %s", exc)
+        self._ended.clear()
+        self._observer.smp_disconnected(self.server.server_id)
+
+    def _connected(self) -> Client:
+        if self.client is None or not self.client.is_connected:
+            raise Disconnected("the connection ended")
+        return self.client
+
+    # Receiving.
+
+    def _pushed(self, entity_id: bytes, message: Response) -> None:
+        match message:
+            case smp.NMSG():
+                if not self._incoming:
+                    asyncio.get_running_loop().call_soon(self._store_incoming)
+                self._incoming.append(self._received(entity_id, message))
+            case smp.END():
+                self._ended.append(entity_id)
+                self._work.set()
+            case smp.DELD():
+                self._deleted.append(entity_id)
+                self._work.set()
+            case smp.PONG():
+                if self._confirmer is not None:
+                    self._confirmer.is_supported = True
+            case smp.ENDS():
+                # Another connection took our service over: reconnect, the later one wins.
+                self._disconnected()
+            case _:
+                self._spend(1)
+        if len(self._ended) + len(self._deleted) > MAX_EVENTS:
+            self._set_paused("events", True)
+
+    def _received(self, notifier_id: bytes, nmsg: smp.NMSG) -> Incoming:
+        confirmer = self._confirmer
+        repeats = confirmer is not None and confirmer.is_supported  # other routers send once
+        is_repeat = repeats and self._nonces.is_repeat(nmsg.nonce)
+        return Incoming(notifier_id, nmsg.nonce, nmsg.meta, time.time(), is_repeat)
+
+    def _store_incoming(self) -> None:
+        incoming, self._incoming = self._incoming, []
+        if not incoming:
+            return
+        storing = self._receive(self.server.server_id, incoming)
+        storing.add_done_callback(self._spend_on_unknown)
+        self._inbox.put(storing, len(incoming))
+
+    def _spend_on_unknown(self, storing: asyncio.Future[int]) -> None:
+        if not storing.cancelled() and storing.exception() is None:
+            self._spend(storing.result())
+
+    def _spend(self, worthless: int) -> None:
+        """Pause reading from a router that sends too much without use, or leave it."""
+        if self._budget is None or not worthless:
+            return
+        self._observer.worthless_events(self.server.server_id, worthless)
+        pause = self._budget.spend(worthless, time.monotonic())
+        if self._budget.is_exhausted:
+            logger.warning("a messaging router sends too much without use: disconnecting")
+            self._is_abusive, self.is_proven, self._budget = True, False, None
+            self._disconnected()
+        elif pause:
+            self._set_paused("budget", True)
+            if self._resume_timer is not None:
+                self._resume_timer.cancel()
+            resume = functools.partial(self._set_paused, "budget", False)
+            self._resume_timer = asyncio.get_running_loop().call_later(pause, resume)
+
+    def _set_paused(self, reason: str, paused: bool) -> None:
+        (self._paused.add if paused else self._paused.discard)(reason)
+        if self.client is not None:
+            self.client.pause_reading() if self._paused else self.client.resume_reading()
+
+    def _stored(self, count: int) -> None:
+        if self._confirmer is not None:
+            self._confirmer.stored(count)
+
+    async def _write_events(self) -> None:
+        """Write END and DELD events of this session."""
+        events = {SubscriptionState.END: self._ended, SubscriptionState.DELETED: self._deleted}
+        for state, ids in events.items():
+            if written := ids[:]:
+                ended = await self._store.set_ended(self.server.server_id, written, state)
+                self._queues.report([(ended_id, state) for ended_id in ended])
+                self._spend(len(written) - len(ended))
+                del ids[: len(written)]
+                self._queues.subscribed = max(self.subscribed - len(written), 0)
+
+        self._set_paused("events", False)
+
+    def _disconnected(self) -> None:
+        self._is_lost = True
+        self._work.set()

@@ -1,0 +1,1 @@
+"""A phone: the composition of agent and device that `heliograph device` runs."""

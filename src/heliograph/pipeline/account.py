@@ -1,0 +1,111 @@
+"""The account: notifications by outcome, and the verdict whether any is unaccounted for."""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from pyspark.sql import DataFrame, Row, functions as f
+
+from heliograph.documents import JsonObject
+from heliograph.pipeline.jobs.windows import Gap
+from heliograph.pipeline.vocabulary import OUTCOMES, UNACCOUNTED
+
+logger = logging.getLogger(__name__)
+
+SHOWN_ROWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """Notifications that began in an hour, and microseconds until their pushes were accepted."""
+
+    at: int
+    outcomes: dict[str, int]
+    p50_us: int | None
+    p99_us: int | None
+
+
+class Verdict(Enum):
+    """The result of an account: are all notifications and events accounted for?"""
+
+    COMPLETE = "complete"
+    """Every notification has an outcome, and no event is missing."""
+    GAPS = "gaps"
+    """Events are known to be missing, and explain every notification without an outcome."""
+    MISSING = "missing"
+    """A notification has no outcome, and no known gap explains it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Number of notifications by outcome, and the first unaccounted rows."""
+
+    outcomes: dict[str, int]
+    unaccounted: tuple[JsonObject, ...]
+    hours: tuple[Hour, ...] = ()
+    gaps: tuple[Gap, ...] = ()
+    explained: int = 0
+    """Number of unaccounted notifications that a known gap may explain."""
+
+    @property
+    def missing_events(self) -> int:
+        return sum(gap.events for gap in self.gaps)
+
+    @property
+    def verdict(self) -> Verdict:
+        unaccounted = self.outcomes.get(UNACCOUNTED, 0)
+        if unaccounted > self.explained:
+            return Verdict.MISSING
+        return Verdict.GAPS if self.gaps or unaccounted else Verdict.COMPLETE
+
+    @property
+    def is_complete(self) -> bool:
+        return self.verdict is Verdict.COMPLETE
+
+
+def count_outcomes(ledger: DataFrame, gaps: Sequence[Gap]) -> Account:
+    """Count the ledger's rows by outcome. Log the first unaccounted rows as errors."""
+    found_hours = _by_hour(ledger).collect()
+    hours = [_hour(row) for row in found_hours]
+    found = {outcome: sum(item.outcomes.get(outcome, 0) for item in hours) for outcome in OUTCOMES}
+    outcomes = {outcome: count for outcome, count in found.items() if count}
+    missing: tuple[JsonObject, ...] = ()
+    if UNACCOUNTED in outcomes:
+        chosen = ledger.where(f.col("outcome") == UNACCOUNTED).orderBy("first_at", "notification")
+        missing = tuple(row.asDict() for row in chosen.limit(SHOWN_ROWS).collect())
+        logger.error("%d notifications are unaccounted for", outcomes[UNACCOUNTED])
+        for row in missing:
+            logger.error("unaccounted: %s", _described(row))
+    explained = sum(row["explained"] for row in found_hours)
+    return Account(outcomes, missing, tuple(hours), tuple(gaps), explained)
+
+
+def _by_hour(rows: DataFrame) -> DataFrame:
+    hour = f.floor(f.col("first_at") / 3_600_000_000) * 3600
+    return (
+        rows.groupBy(hour.alias("hour"))
+        .agg(
+            *(f.count_if(f.col("outcome") == outcome).alias(outcome) for outcome in OUTCOMES),
+            f.count_if("explained").alias("explained"),
+            f.percentile_approx("total_us", [0.5, 0.99], 1000).alias("quantiles"),
+        )
+        .orderBy("hour")
+    )
+
+
+def _hour(row: Row) -> Hour:
+    outcomes = {outcome: row[outcome] for outcome in OUTCOMES if row[outcome]}
+    p50, p99 = row["quantiles"] or (None, None)
+    return Hour(row["hour"], outcomes, p50, p99)
+
+
+def _described(row: JsonObject) -> str:
+    times = ((name, value) for name, value in row.items() if name.endswith("_at") and value)
+    text = ", ".join(f"{name} {_utc(value)}" for name, value in times if name != "first_at")
+    return f"{row['notification']}: {text}"
+
+
+def _utc(microseconds: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(microseconds / 1e6)) + " UTC"

@@ -1,0 +1,1 @@
+"""The jobs: pure functions of DataFrames."""

@@ -1,0 +1,114 @@
+"""The runs of routers: when each wrote last, recovered, stopped or was killed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from heliograph.documents import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from heliograph.pipeline.jobs.ingest import Summary
+
+Notes = JsonMapping
+"""The `part` of each router, and facts by boot: see `heliograph.pipeline.jobs.ingest.runs`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterFacts:
+    """Times in microseconds; `recovered_*` are of the last run that recorded `router_recovered`."""
+
+    router: str
+    part: str
+    last_at: int
+    recovered_boot: int | None
+    recovered_through: int | None
+    kills: tuple[tuple[int, int], ...]
+    """The time of the last event of each killed run, and of the recovery of the next run."""
+    stopped: bool
+    retired: bool = False
+    """True if nothing more is expected of it."""
+
+
+def with_summary(notes: Notes, summary: "Summary") -> JsonObject:
+    """Merge a summary into the notes; merging it twice changes nothing."""
+    merged: JsonObject = {
+        router: {
+            **known,
+            "boots": {b: dict(facts) for b, facts in known["boots"].items()},
+        }
+        for router, known in notes.items()
+    }
+    for router, boots in summary.routers.items():
+        known = merged.setdefault(router, {"part": summary.parts[router], "boots": {}})
+        known.pop("retired", None)  # it has written again
+        for boot, facts in boots.items():
+            keep_greatest(known["boots"].setdefault(boot, {}), facts)
+    return merged
+
+
+RETIRE_AFTER = 7 * 86_400.0
+"""Seconds of silence after which nothing more is expected of a router."""
+
+
+def router_facts(notes: Notes, retire_after: float = RETIRE_AFTER) -> list[RouterFacts]:
+    """Return the facts of each router. Silence is measured against the newest event of all."""
+    found = [
+        _facts(router, known["part"], known["boots"], bool(known.get("retired")))
+        for router, known in sorted(notes.items())
+    ]
+    oldest = newest_at(found) - int(retire_after * 1e6)
+    return [replace(item, retired=True) if item.last_at < oldest else item for item in found]
+
+
+def newest_at(routers: Sequence[RouterFacts]) -> int:
+    """Return the time of the newest event of all routers; 0 if there is none."""
+    return max((item.last_at for item in routers), default=0)
+
+
+def retire(notes: Notes, router: str) -> JsonObject:
+    """Mark a router as retired. Raises `KeyError` if it is not known."""
+    return {**notes, router: {**notes[router], "retired": True}}
+
+
+def without_old_boots(notes: Notes, before: int) -> JsonObject:
+    """Drop runs whose last event is older than `before`, except the last two of a router."""
+    return {
+        router: {**known, "boots": _recent(known["boots"], before)}
+        for router, known in notes.items()
+    }
+
+
+def _recent(boots: Mapping[str, Mapping[str, int]], before: int) -> JsonObject:
+    last = sorted(boots, key=int)[-2:]
+    return {
+        boot: facts for boot, facts in boots.items() if boot in last or facts["last_at"] >= before
+    }
+
+
+def _facts(
+    router: str, part: str, boots: Mapping[str, Mapping[str, int]], retired: bool
+) -> RouterFacts:
+    ordered = sorted((int(boot), facts) for boot, facts in boots.items())
+    recovered = [(boot, facts) for boot, facts in ordered if "recovered_at" in facts]
+    killed = [
+        (before["last_at"], facts["recovered_at"])
+        for (_, before), (_, facts) in pairwise(ordered)
+        if "recovered_at" in facts and "stopped_at" not in before
+    ]
+    return RouterFacts(
+        router,
+        part,
+        max(facts["last_at"] for _, facts in ordered),
+        recovered[-1][0] if recovered else None,
+        recovered[-1][1]["recovered_through"] if recovered else None,
+        tuple(killed),
+        "stopped_at" in ordered[-1][1],
+        retired,
+    )
+
+
+def keep_greatest(known: dict[str, int], new: Mapping[str, int | None]) -> None:
+    for name, value in new.items():
+        if value is not None:
+            known[name] = max(known.get(name, value), value)

@@ -1,0 +1,91 @@
+"""Prometheus metrics of the pipeline: its progress, missing events, and its last verdict."""
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from heliograph.pipeline.jobs import coverage
+from heliograph.pipeline.status import status
+from heliograph.pipeline.vocabulary import UNACCOUNTED
+from heliograph.runtime.errors import StartError
+from heliograph.runtime.metrics import CONTENT_TYPE, counter, expose, gauge, process_registry
+
+VERDICTS = ("complete", "gaps", "missing")
+
+
+class PipelineCollector(Collector):
+    """Reads offsets, account and journals at each scrape, without Spark."""
+
+    def __init__(self, place: str | Path, journals: Sequence[str]) -> None:
+        self._place = place
+        self._journals = journals
+        self.batch_seconds = 0.0
+        """Duration of the last batch."""
+
+    def collect(self) -> Iterator[Metric]:
+        try:
+            found = status(self._place, self._journals, time.time())
+        except StartError:
+            return
+        offsets, account = found.offsets, found.account
+        prefix = "heliograph_pipeline"
+        for name, doc in (
+            ("events", "Events ingested from the journals."),
+            ("duplicates", "Events that were there twice."),
+            ("quarantined", "Events and segments put into quarantine, and not requeued."),
+        ):
+            yield gauge(f"{prefix}_{name}", doc, offsets.counts.get(name, 0))
+        yield counter(f"{prefix}_batches_total", "Batches committed.", offsets.batch)
+        yield gauge(f"{prefix}_batch_seconds", "Duration of the last batch.", self.batch_seconds)
+        yield gauge(f"{prefix}_segments_waiting", "Segments not ingested yet.", found.waiting or 0)
+        doc = "Age of the oldest segment not ingested yet."
+        yield gauge(f"{prefix}_lag_seconds", doc, found.lag or 0.0)
+        gaps = coverage.gaps(offsets.seen, offsets.edges, offsets.routers)
+        doc = "Events known to be missing: gaps in sequence numbers."
+        yield gauge(f"{prefix}_missing_events", doc, sum(gap.events for gap in gaps))
+        doc = "Notifications without an outcome, as of the last account."
+        unaccounted = account.get("outcomes", {}).get(UNACCOUNTED, 0)
+        yield gauge(f"{prefix}_unaccounted_notifications", doc, unaccounted)
+        said = {name: float(account.get("verdict") == name) for name in VERDICTS}
+        yield gauge(f"{prefix}_verdict", "1 for the last verdict.", said, "verdict")
+
+
+@contextmanager
+def served(collector: PipelineCollector, address: str) -> Iterator[str]:
+    """Serve `/metrics` at HOST:PORT on a thread; yield the URL. Raises `StartError`."""
+    host, _, port = address.rpartition(":")
+    registry = process_registry()
+    registry.register(collector)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path != "/metrics":
+                self.send_error(404)
+                return
+            body = expose(registry).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", CONTENT_TYPE)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Log nothing for a scrape."""
+
+    try:
+        server = ThreadingHTTPServer((host or "127.0.0.1", int(port)), Handler)
+    except (OSError, ValueError, OverflowError) as exc:
+        raise StartError(f"--metrics {address}: {exc}: name HOST:PORT") from exc
+    thread = threading.Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
+    try:
+        yield f"http://{server.server_address[0]!s}:{server.server_address[1]}/metrics"
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -1,0 +1,1 @@
+"""The report: a day or a range as HTML, JSON and CSV."""

@@ -1,0 +1,1 @@
+"""Spark itself: Java, the session, submission to a cluster, schemas."""

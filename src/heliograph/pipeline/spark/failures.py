@@ -1,0 +1,38 @@
+"""Explanations of Spark's failures: the cause, in one line, and what to do about it."""
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from heliograph.pipeline.spark.java import JavaObject
+
+FAILURES = (PySparkException, Py4JJavaError)
+"""The exceptions that a job raises; PySpark does not translate all of Java's."""
+
+_ADVICE = (
+    (("Permission denied", "AccessControl", "AccessDenied"), "let this user read and write there"),
+    (("No space left",), "make room on the disk, and run it again: nothing of the batch counts"),
+    (("OutOfMemoryError", "Java heap space"), "give it more: --memory 4g"),
+    (
+        ("No FileSystem for scheme", "ClassNotFoundException"),
+        "Spark lacks a package for this URL: --conf spark.jars.packages=...",
+    ),
+    (("Connection refused", "UnknownHost", "timed out"), "see that the host can be reached"),
+)
+
+
+def cause(exc: BaseException) -> str:
+    """Return the innermost cause that Java names, else the first line of the message."""
+    found: JavaObject = getattr(exc, "java_exception", None) or getattr(exc, "_origin", None)
+    text = ""
+    for _ in range(20):  # causes may form a cycle
+        if found is None:
+            break
+        text = str(found.toString())
+        found = found.getCause()
+    lines = (text or str(exc)).splitlines()
+    return next((line.strip() for line in lines if line.strip()), type(exc).__name__)
+
+
+def advice(text: str) -> str | None:
+    """Return what to do about a cause, if it is a known one."""
+    return next((help for words, help in _ADVICE if any(word in text for word in words)), None)

@@ -1,0 +1,90 @@
+"""The Spark session: its settings, and where it runs."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heliograph.pipeline.spark.java import cache_directory, find_java
+from heliograph.runtime.errors import StartError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL = "local[*]"
+MAX_LOG = 1 << 20
+"""Size in bytes from which the log of earlier runs is truncated."""
+_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # The methods that Spark generates for wide rows are longer than Java compiles by default.
+    "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:-DontCompileHugeMethods",
+    "spark.executor.extraJavaOptions": "-XX:+UseParallelGC -XX:-DontCompileHugeMethods",
+    "spark.sql.adaptive.enabled": "false",
+    # The small first map helps with few keys; with the ledger's many, each is looked up twice.
+    "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
+    # Otherwise each expression sends Java its line of Python: five messages instead of one.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.sources.commitProtocolClass": (
+        "org.apache.spark.sql.execution.datasources.SQLHadoopMapReduceCommitProtocol"
+    ),
+    "spark.hadoop.mapreduce.fileoutputcommitter.algorithm.version": "2",
+    "spark.hadoop.mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "spark.hadoop.parquet.enable.summary-metadata": "false",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.log.level": "ERROR",
+}
+_ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def open_session(
+    master: str = LOCAL,
+    name: str = "heliograph",
+    settings: dict[str, str] | None = None,
+    log: Path | None = None,
+) -> "SparkSession":
+    """Open the only session of this process. Raises `StartError`.
+
+    Output of Java and Spark goes to the file `log`, else to standard error.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    os.environ["JAVA_HOME"] = str(find_java(cache_directory()))
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(master).appName(name)
+    wanted = {**settings_for(master), **(settings or {})}
+    for key, value in wanted.items():
+        builder = builder.config(key, value)
+    try:
+        if log is not None:
+            _start_java({"spark.master": master, **wanted}, log)
+        return builder.getOrCreate()
+    except (PySparkException, RuntimeError, OSError) as exc:
+        more = "" if log is None else f"\n{log} has what Spark said"
+        raise StartError(f"Spark does not start on {master}: {exc}{more}") from exc
+
+
+def _start_java(settings: dict[str, str], log: Path) -> None:
+    """Start a JVM as PySpark does, with standard error to `log`. Keep a running JVM."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        if file.tell() > MAX_LOG:
+            file.truncate(0)
+        conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+        gateway = launch_gateway(conf, {"stderr": file})  # type: ignore[no-untyped-call]
+        SparkContext._ensure_initialized(gateway=gateway)
+
+
+def settings_for(master: str) -> dict[str, str]:
+    """Return the settings for a master. On this machine, listen on loopback only."""
+    return {**_SETTINGS, **(_ON_THIS_MACHINE if master.startswith("local") else {})}

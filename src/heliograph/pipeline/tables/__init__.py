@@ -1,0 +1,1 @@
+"""The tables of the pipeline: reading, committing and maintaining them."""

@@ -1,0 +1,113 @@
+"""Offsets: what was ingested from the journals, stored in the Delta commit of the ingested rows.
+
+Reading it needs neither Spark nor Delta: a commit is a file of JSON lines.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from heliograph.documents import JsonMapping, JsonObject
+from heliograph.pipeline.intervals import IntervalsByRun, Pair
+from heliograph.pipeline.tables.storage import Storage
+from heliograph.runtime.errors import StartError
+
+METADATA = "heliograph"
+"""The key of the offsets in a commit's `commitInfo`."""
+ACCOUNT = "account.json"
+_COMMIT = re.compile(r"(\d{20})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """What was ingested: `seen` are events by sequence number, `segments` the journal's files.
+
+    `routers` has facts about the runs of routers, see `heliograph.pipeline.jobs.routers`;
+    `edges` the times around gaps, see `heliograph.pipeline.jobs.coverage`.
+    """
+
+    batch: int = 0
+    committed_at: float = 0.0
+    seen: IntervalsByRun = field(default_factory=dict)
+    segments: IntervalsByRun = field(default_factory=dict)
+    other_segments: tuple[str, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    routers: JsonMapping = field(default_factory=dict)
+    edges: Mapping[str, Mapping[str, Pair]] = field(default_factory=dict)
+
+
+def encode(offsets: Offsets) -> str:
+    return json.dumps(asdict(offsets), separators=(",", ":"))
+
+
+def decode(text: str) -> Offsets:
+    """Decode offsets from JSON. Raises `ValueError`."""
+    try:
+        value = json.loads(text)
+        value["seen"], value["segments"] = _pairs(value["seen"]), _pairs(value["segments"])
+        value["edges"] = {
+            run: {number: (first, last) for number, (first, last) in edges.items()}
+            for run, edges in value["edges"].items()
+        }
+        value["other_segments"] = tuple(value["other_segments"])
+        return Offsets(**value)
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise ValueError(f"the offsets in it are damaged: {exc!r}") from exc
+
+
+def _pairs(intervals: Mapping[str, Iterable[Sequence[int]]]) -> dict[str, list[Pair]]:
+    return {key: [(low, high) for low, high in pairs] for key, pairs in intervals.items()}
+
+
+def read_offsets(place: str | Path, upto: int | None = None) -> Offsets:
+    """Return the offsets of the newest commit, at most of version `upto`. Raises `StartError`.
+
+    A place without tables has empty offsets.
+    """
+    storage = Storage(place)
+    log = "events/_delta_log"
+    try:
+        commits = sorted(
+            (match[0] for path, _ in storage.files(log) if (match := _COMMIT.fullmatch(path))),
+            reverse=True,
+        )
+        for name in commits:
+            if upto is not None and int(name[:20]) > upto:
+                continue
+            found = _of_commit(storage.read_text(f"{log}/{name}") or "")
+            if found is not None:
+                return found
+    except PermissionError as exc:
+        raise StartError(f"{place} cannot be read: {exc.strerror or exc}") from exc
+    except (OSError, ValueError, pa.ArrowException) as exc:
+        raise StartError(
+            f"{place}/{log} cannot be read: {exc}. The tables can be made again from the journals:"
+            " move the directory away"
+        ) from exc
+    return Offsets()
+
+
+def _of_commit(text: str) -> Offsets | None:
+    for line in text.splitlines():
+        info = json.loads(line).get("commitInfo")
+        if info is not None and METADATA in info:
+            return decode(info[METADATA])
+    return None
+
+
+def read_account(place: str | Path) -> JsonObject:
+    """Return the last account, empty if there is none. Raises `StartError`."""
+    try:
+        text = Storage(place).read_text(ACCOUNT)
+        return {} if text is None else dict(json.loads(text))
+    except (OSError, ValueError, pa.ArrowException) as exc:
+        raise StartError(f"{place}/{ACCOUNT} cannot be read: {exc}. Remove it") from exc
+
+
+def write_account(place: str | Path, account: JsonMapping) -> None:
+    """Replace the stored account. It is derived from the tables."""
+    Storage(place).write_text(ACCOUNT, json.dumps(account))

@@ -1,0 +1,72 @@
+"""The columns of each table, in Spark's types and in Arrow's."""
+
+import pyarrow as pa
+from pyspark.sql import types as t
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from heliograph.pipeline.jobs.ledger import MARKS, SETTLEMENTS
+from heliograph.pipeline.jobs.outcomes import LATENCIES
+from heliograph.pipeline.spark.columns import EVENTS, QUARANTINE
+
+_COUNTED = ("part", "router", "kind", "mode", "provider", "smp_host", "status", "reason", "command")
+
+SCHEMAS = {
+    "events": EVENTS,
+    "quarantine": QUARANTINE,
+    "marks": t.StructType(
+        [
+            t.StructField(name, t.StringType() if name == "notification" else t.LongType())
+            for name in MARKS
+        ]
+    ),
+    "settlements": t.StructType([t.StructField(name, t.LongType()) for name in SETTLEMENTS]),
+    "counts": t.StructType(
+        [
+            t.StructField("hour", t.TimestampType()),
+            *(t.StructField(name, t.StringType()) for name in _COUNTED),
+            t.StructField("code", t.IntegerType()),
+            t.StructField("own_server", t.BooleanType()),
+            t.StructField("events", t.LongType()),
+            t.StructField("total", t.LongType()),
+        ]
+    ),
+    "actives": t.StructType(
+        [
+            t.StructField("day", t.DateType()),
+            t.StructField("router", t.StringType()),
+            t.StructField("smp_host", t.StringType()),
+            t.StructField("what", t.StringType()),
+            t.StructField("sketch", t.BinaryType()),
+        ]
+    ),
+    "coverage": t.StructType(
+        [
+            t.StructField("router", t.StringType()),
+            t.StructField("part", t.StringType()),
+            *(
+                t.StructField(name, t.LongType())
+                for name in ("boot", "first_seq", "last_seq", "events")
+            ),
+            t.StructField("from_at", t.TimestampType()),
+            t.StructField("until_at", t.TimestampType()),
+        ]
+    ),
+    "outcomes": t.StructType(
+        [
+            t.StructField("hour", t.TimestampType()),
+            t.StructField("provider", t.StringType()),
+            t.StructField("smp_host", t.StringType()),
+            t.StructField("outcome", t.StringType()),
+            t.StructField("recovered", t.BooleanType()),
+            t.StructField("notifications", t.LongType()),
+            *(t.StructField(f"{name}_sketch", t.BinaryType()) for name in LATENCIES),
+        ]
+    ),
+}
+
+
+def arrow_schemas() -> dict[str, pa.Schema]:
+    """Return the schemas of the tables; events have the column `day` as partition."""
+    found = {name: to_arrow_schema(schema, timezone="UTC") for name, schema in SCHEMAS.items()}
+    found["events"] = found["events"].append(pa.field("day", pa.date32()))
+    return found

@@ -1,0 +1,114 @@
+"""The place of the tables: a directory or a URL, always fully qualified.
+
+The driver lists, reads and removes files through Arrow's file systems; Spark writes to the same
+URL. If a worker sees another disk there, its files are not found here, and the commit is refused.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet as pq
+
+from heliograph.runtime.errors import StartError
+from heliograph.runtime.files import sync_directory
+
+_ALIASES = {"s3a": "s3", "s3n": "s3"}
+"""URL schemes of Hadoop that have another name in Arrow and Delta."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A Parquet file. `path` is relative to the listed folder."""
+
+    path: str
+    size: int
+    rows: int
+
+
+class Storage:
+    """File access below one place. Raises `StartError` for an unknown URL scheme."""
+
+    def __init__(self, place: str | Path) -> None:
+        text = str(place)
+        self.local = None if "://" in text else Path(text).absolute()
+        if text.startswith("file://"):
+            self.local = Path(text.removeprefix("file://"))
+        self.url = text.rstrip("/") if self.local is None else self.local.as_uri()
+        scheme, _, rest = self.url.partition("://")
+        self.delta_url = f"{_ALIASES.get(scheme, scheme)}://{rest}"
+        try:
+            found = pyarrow.fs.FileSystem.from_uri(self.delta_url)
+        except (pa.ArrowException, OSError, ValueError) as exc:
+            raise StartError(
+                f"{text}: {exc}: name a directory, or a URL as s3://bucket/folder"
+            ) from exc
+        self._filesystem: pyarrow.fs.FileSystem = found[0]
+        self._root: str = found[1]
+
+    def below(self, *parts: str) -> str:
+        """Return the qualified URL of a path, for Spark."""
+        return "/".join((self.url, *parts))
+
+    def files(self, folder: str) -> Iterator[tuple[str, int]]:
+        """Yield paths below `folder`, and sizes, of files that are not hidden."""
+        base = f"{self._root}/{folder}"
+        selector = pyarrow.fs.FileSelector(base, allow_not_found=True, recursive=True)
+        for info in self._filesystem.get_file_info(selector):
+            path = info.path[len(base) + 1 :]
+            hidden = any(part[0] in "._" for part in path.split("/"))
+            if info.type == pyarrow.fs.FileType.File and not hidden:
+                yield path, info.size
+
+    def written(self, folder: str) -> tuple[StoredFile, ...]:
+        """Return the Parquet files below `folder` with the rows of their footers; sync them."""
+        files = []
+        for path, size in sorted(self.files(folder)):
+            name = f"{self._root}/{folder}/{path}"
+            rows = pq.read_metadata(name, filesystem=self._filesystem).num_rows
+            files.append(StoredFile(f"{path}", size, rows))
+        if self.local is not None:
+            self._sync(folder, [file.path for file in files])
+        return tuple(files)
+
+    def remove(self, folder: str, paths: list[str]) -> None:
+        for path in paths:
+            self._filesystem.delete_file(f"{self._root}/{folder}/{path}")
+
+    def read_text(self, path: str) -> str | None:
+        """Return the text of a file, None if it does not exist."""
+        try:
+            with self._filesystem.open_input_stream(f"{self._root}/{path}") as file:
+                return bytes(file.read()).decode()
+        except FileNotFoundError:
+            return None
+
+    def write_text(self, path: str, text: str) -> None:
+        """Replace a small file atomically."""
+        temporary = f"{self._root}/{path}.tmp"
+        with self._filesystem.open_output_stream(temporary) as file:
+            file.write(text.encode())
+        self._filesystem.move(temporary, f"{self._root}/{path}")
+
+    def sync_log(self, table: str, version: int) -> None:
+        """Make a commit of a local table durable."""
+        if self.local is not None:
+            self._sync(f"{table}/_delta_log", [f"{version:020}.json"])
+
+    def _sync(self, folder: str, paths: list[str]) -> None:
+        assert self.local is not None  # noqa: S101
+        parents = {self.local / folder}
+        for path in paths:
+            file = self.local / folder / path
+            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            parents.update(item for item in file.parents if item.is_relative_to(self.local))
+        for parent in parents:
+            if parent.is_dir():
+                sync_directory(parent)

@@ -1,0 +1,83 @@
+"""Read and write the tables with Spark: the files that a snapshot lists, and no others."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from pyspark.sql import DataFrame, Observation, functions as f
+
+from heliograph.pipeline.spark.local import local
+from heliograph.pipeline.tables.schemas import SCHEMAS
+from heliograph.pipeline.tables.tables import DataFile, Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def read(
+    spark: "SparkSession", tables: Tables, table: str, files: Iterable[DataFile] | None = None
+) -> DataFrame:
+    """Return all of a table, or some of its files."""
+    chosen = tables.snapshot.of(table) if files is None else tuple(files)
+    schema = SCHEMAS[table]
+    if not chosen:
+        return local(spark, (), schema)
+    urls = (tables.storage.below(table, file.path) for file in chosen)
+    return spark.read.schema(schema).parquet(*urls)
+
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Rows to add to a table. `by_day` partitions them by their column `day`.
+
+    `rows` is how many there must be; without it they are counted as they are written. `batch` is
+    that of merged files, by default the next.
+    """
+
+    table: str
+    frame: DataFrame
+    by_day: bool = False
+    rows: Callable[[], int] | None = None
+    batch: int | None = None
+
+
+Written = dict[str, tuple[DataFile, ...]]
+"""Uncommitted files, by table."""
+
+
+def write(tables: Tables, writes: Iterable[Write]) -> Written:
+    """Write uncommitted files, all tables concurrently. Raises `RowsMissing`."""
+
+    def one(item: Write) -> tuple[str, tuple[DataFile, ...]]:
+        staging = tables.staging(item.table, item.batch)
+        frame, expected = item.frame, item.rows
+        if expected is None:
+            counted = Observation()
+            frame = frame.observe(counted, f.count(f.lit(1)).alias("rows"))
+            expected = lambda: int(counted.get["rows"])  # noqa: E731
+        writer = frame.write.partitionBy("day") if item.by_day else frame.write
+        writer.parquet(tables.storage.below(staging))
+        return item.table, tables.written(staging, expected())
+
+    return dict(at_once([lambda item=item: one(item) for item in writes]))  # type: ignore[misc]
+
+
+def both(left: Callable[[], T], right: Callable[[], U]) -> tuple[T, U]:
+    """Run two functions concurrently."""
+    with ThreadPoolExecutor(1) as pool:
+        beside = pool.submit(left)
+        result = right()
+        return beside.result(), result
+
+
+def at_once(work: list[Callable[[], T]]) -> list[T]:
+    """Run functions concurrently: Spark's jobs wait for cores, not for each other."""
+    if len(work) < 2:
+        return [item() for item in work]
+    with ThreadPoolExecutor(len(work)) as pool:
+        return [future.result() for future in [pool.submit(item) for item in work]]

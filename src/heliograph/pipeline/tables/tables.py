@@ -1,0 +1,300 @@
+"""Delta Lake tables: Spark writes Parquet files, and a commit to Delta's log adds them.
+
+A commit is refused unless the rows in the footers of the files are those that were expected. Each
+batch of events has a number, which is the version of an application transaction: a second writer of
+the same batch is refused by Delta itself. Tables derived from events record the last batch that
+they contain in the same way, so each has every batch exactly once, even after a kill.
+"""
+
+import fcntl
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heliograph.documents import JsonObject
+from heliograph.pipeline.tables.offsets import METADATA, Offsets, encode, read_offsets
+from heliograph.pipeline.tables.storage import Storage, StoredFile
+from heliograph.runtime.errors import StartError
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+LOCK = "lock"
+APPLICATION = "heliograph"
+"""The application ID of the transactions."""
+RETENTION_HOURS = 24
+"""Hours that a removed file stays for readers that began before."""
+_CONFIGURATION = {
+    "delta.checkpointInterval": "50",
+    "delta.deletedFileRetentionDuration": f"interval {RETENTION_HOURS} hours",
+    "delta.logRetentionDuration": "interval 7 days",
+}
+
+
+class RowsMissing(StartError):
+    """The files of a batch do not have the expected number of rows. Nothing was committed."""
+
+
+class SecondWriter(StartError):
+    """Another process committed the same batch. Nothing of ours was committed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file of a table. `path` is relative to the table; `day` is its partition, if any."""
+
+    path: str
+    size: int
+    rows: int
+    day: str | None = None
+
+    @property
+    def batch(self) -> int:
+        """Number of the batch that wrote it; 0 for files of Delta's own compaction."""
+        number = self.path.partition("-")[0]
+        return int(number) if number.isdigit() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Files of all tables, the offsets, and the last batch that each derived table contains."""
+
+    files: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
+    offsets: Offsets = field(default_factory=Offsets)
+    progress: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, table: str) -> tuple[DataFile, ...]:
+        return self.files.get(table, ())
+
+
+class Tables:
+    """All tables below one place, created when they are first opened. Raises `StartError`."""
+
+    def __init__(self, place: str | Path) -> None:
+        # Imported here because `status` and the page read offsets without it.
+        from deltalake import DeltaTable, Schema
+
+        from heliograph.pipeline.tables.schemas import arrow_schemas
+
+        self.storage = Storage(place)
+        self._schemas = {
+            name: Schema.from_arrow(schema) for name, schema in arrow_schemas().items()
+        }
+        self._tables: JsonObject = {}
+        for name, schema in self._schemas.items():
+            url = f"{self.storage.delta_url}/{name}"
+            try:
+                self._tables[name] = (
+                    DeltaTable(url)
+                    if DeltaTable.is_deltatable(url)
+                    else DeltaTable.create(
+                        url, schema, partition_by=_partitions(name), configuration=_CONFIGURATION
+                    )
+                )
+            except Exception as exc:
+                raise StartError(f"the table {name} in {place} cannot be opened: {exc}") from exc
+        self.snapshot = self._load()
+
+    def pinned(self) -> "Tables":
+        """Return a reader of the current snapshot, unaffected by later commits."""
+        copy = object.__new__(Tables)
+        copy.storage, copy.snapshot = self.storage, self.snapshot
+        copy._schemas, copy._tables = self._schemas, {}
+        return copy
+
+    def staging(self, table: str, batch: int | None = None) -> str:
+        """Return a new folder for uncommitted files, by default of the next batch."""
+        number = self.snapshot.offsets.batch + 1 if batch is None else batch
+        return f"{table}/{number:08d}-{uuid.uuid4().hex[:8]}"
+
+    def written(self, staging: str, expected: int) -> tuple[DataFile, ...]:
+        """Return the files written there. Raises `RowsMissing`."""
+        files = self.storage.written(staging)
+        found = sum(file.rows for file in files)
+        if found != expected:
+            raise RowsMissing(
+                f"{expected} rows were written to {self.storage.below(staging)}, and {found} are"
+                " there: all workers of Spark must see the same storage as this process. Nothing"
+                " was committed; the next run takes it all"
+            )
+        folder = staging.partition("/")[2]
+        return tuple(_data_file(folder, file) for file in files)
+
+    def discard(self, table: str, files: Iterable[DataFile]) -> None:
+        """Remove files that will not be committed."""
+        self.storage.remove(table, [file.path for file in files])
+
+    def commit(
+        self,
+        table: str,
+        added: Sequence[DataFile] = (),
+        removed: Sequence[DataFile] = (),
+        *,
+        offsets: Offsets | None = None,
+        progress: int | None = None,
+    ) -> None:
+        """Add and remove files in one commit; `offsets` for events, `progress` for derived tables.
+
+        Raises `SecondWriter`.
+        """
+        from deltalake import CommitProperties, Transaction
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import AddAction, RemoveAction
+
+        now = time.time()
+        if offsets is not None:
+            offsets = replace(offsets, batch=self.snapshot.offsets.batch + 1, committed_at=now)
+        version = offsets.batch if offsets is not None else progress
+        is_events = table == "events"
+        state = offsets or self.snapshot.offsets
+        milliseconds = int(now * 1000)
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(
+                file.path,
+                file.size,
+                {} if file.day is None else {"day": file.day},
+                milliseconds,
+                not removed,
+                json.dumps({"numRecords": file.rows}),
+            )
+            for file in added
+        ]
+        actions += [
+            RemoveAction(
+                file.path,
+                not added,
+                milliseconds,
+                file.size,
+                {} if file.day is None else {"day": file.day},
+            )
+            for file in removed
+        ]
+        properties = CommitProperties(
+            custom_metadata={METADATA: encode(state)} if is_events else None,
+            max_commit_retries=0,
+            app_transactions=None if version is None else [Transaction(APPLICATION, version)],
+        )
+        delta = self._tables[table]
+        try:
+            delta.create_write_transaction(
+                actions,
+                "append",
+                self._schemas[table],
+                partition_by=_partitions(table),
+                commit_properties=properties,
+            )
+        except CommitFailedError as exc:
+            raise SecondWriter(
+                f"another pipeline writes to {self.storage.url}: {exc}. Nothing was committed here;"
+                " stop one of the two"
+            ) from exc
+        delta.update_incremental()
+        self.storage.sync_log(table, delta.version())
+        gone = {file.path for file in removed}
+        kept = tuple(file for file in self.snapshot.of(table) if file.path not in gone)
+        self.snapshot = Snapshot(
+            {**self.snapshot.files, table: (*kept, *added)},
+            state,
+            {**self.snapshot.progress, table: progress}
+            if progress is not None
+            else self.snapshot.progress,
+        )
+
+    def vacuum(self, retention_hours: float = RETENTION_HOURS) -> int:
+        """Remove files that no reader needs any more, and leftovers of killed writers."""
+        from deltalake import CommitProperties
+
+        count = 0
+        for name, delta in self._tables.items():
+            metadata = {METADATA: encode(self.snapshot.offsets)} if name == "events" else None
+            count += len(
+                delta.vacuum(
+                    retention_hours=retention_hours,
+                    dry_run=False,
+                    enforce_retention_duration=False,
+                    commit_properties=CommitProperties(custom_metadata=metadata),
+                    full=True,
+                )
+            )
+            delta.update_incremental()
+        return count
+
+    def _load(self) -> Snapshot:
+        events = self._tables["events"]
+        return Snapshot(
+            {name: tuple(_files(delta)) for name, delta in self._tables.items()},
+            read_offsets(self.storage.url, events.version()),
+            {
+                name: delta.transaction_version(APPLICATION) or 0
+                for name, delta in self._tables.items()
+                if name != "events"
+            },
+        )
+
+
+def _partitions(table: str) -> list[str]:
+    return ["day"] if table == "events" else []
+
+
+def _data_file(folder: str, file: StoredFile) -> DataFile:
+    partition = file.path.rpartition("/")[0]
+    day = partition.removeprefix("day=") if partition.startswith("day=") else None
+    return DataFile(f"{folder}/{file.path}", file.size, file.rows, day)
+
+
+def _files(delta: "DeltaTable") -> Iterator[DataFile]:
+    import pyarrow as pa
+
+    rows = pa.table(delta.get_add_actions(flatten=True)).to_pylist()
+    for row in sorted(rows, key=lambda row: str(row["path"])):
+        day = row.get("partition.day")
+        yield DataFile(
+            row["path"],
+            row["size_bytes"],
+            row["num_records"] or 0,
+            None if day is None else day.isoformat(),
+        )
+
+
+def list_files(place: str | Path, table: str) -> list[DataFile]:
+    """Return the files of one table, to read it without Spark. Raises `StartError`."""
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+    except ModuleNotFoundError as exc:
+        raise StartError(f"{exc.name} is missing: pip install 'heliograph[pipeline]'") from exc
+    try:
+        return list(_files(DeltaTable(f"{Storage(place).delta_url}/{table}")))
+    except DeltaError as exc:
+        raise StartError(f"the table {table} in {place} cannot be read: {exc}") from exc
+
+
+@contextmanager
+def open_tables(place: str | Path) -> Iterator[Tables]:
+    """Open the tables to write. Raises `StartError`, also if another process has them open."""
+    storage = Storage(place)
+    if storage.local is None:
+        yield Tables(place)
+        return
+    directory = storage.local
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as exc:
+        raise StartError(f"{directory} cannot be written: {exc.strerror}") from exc
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as exc:
+            raise StartError(
+                f"another pipeline is at work in {directory}: stop it, or choose another --dir"
+            ) from exc
+        yield Tables(place)
+    finally:
+        os.close(lock)

@@ -1,0 +1,1 @@
+"""Formats of the reference that both routers have: control port, statistics, store logs."""

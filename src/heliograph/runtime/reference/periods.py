@@ -1,0 +1,83 @@
+"""Distinct IDs that were active in a period."""
+
+import time
+from array import array
+from base64 import b64decode, b64encode
+
+from heliograph.documents import JsonObject
+
+DAY = 86_400
+PERIODS = ("day", "week", "month")
+
+
+class ActiveIds:
+    """Distinct IDs in a day, a week from Monday and a month, all of UTC.
+
+    Stores the first eight bytes of each ID: random, enough to count, and not the ID.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[int, set[int]]] = {}
+        self._ended: dict[str, tuple[int, int]] = {}
+
+    def add(self, ids: set[bytes], now: float) -> None:
+        numbers = {int.from_bytes(item[:8]) for item in ids}
+        for period in PERIODS:
+            number = _number(period, now)
+            current, seen = self._seen.get(period, (number, set()))
+            if current != number:
+                self._ended[period] = current, len(seen)
+                seen = set()
+            seen |= numbers
+            self._seen[period] = number, seen
+
+    def count(self, period: str, now: float) -> int:
+        """Return the number of IDs in the current period."""
+        number, seen = self._seen.get(period, (-1, set()))
+        return len(seen) if number == _number(period, now) else 0
+
+    def ended(self, period: str, now: float) -> int:
+        """Return the number of IDs in the whole period before the current one."""
+        before = _number(period, now) - 1
+        number, seen = self._seen.get(period, (-1, set()))
+        if number == before:
+            return len(seen)
+        number, count = self._ended.get(period, (-1, 0))
+        return count if number == before else 0
+
+    def columns(self, now: float) -> list[str]:
+        """Return the columns of a daily line; weeks and months appear where they ended."""
+        date = time.gmtime(now)
+        return [
+            str(self.ended("day", now)),
+            str(self.ended("week", now)) if date.tm_wday == 0 else "",
+            str(self.ended("month", now)) if date.tm_mday == 1 else "",
+        ]
+
+    def dump(self) -> JsonObject:
+        return {
+            period: {
+                "number": number,
+                "ids": b64encode(array("Q", seen).tobytes()).decode(),
+                "ended": self._ended.get(period, (-1, 0)),
+            }
+            for period, (number, seen) in self._seen.items()
+        }
+
+    def restore(self, saved: JsonObject) -> None:
+        for period in PERIODS:
+            if period in saved:
+                kept = saved[period]
+                ids = array("Q", b64decode(kept["ids"]))
+                self._seen[period] = int(kept["number"]), set(ids)
+                number, count = kept["ended"]
+                self._ended[period] = int(number), int(count)
+
+
+def _number(period: str, now: float) -> int:
+    """Return the number of the day, week or month; the next one has the next number."""
+    if period == "month":
+        date = time.gmtime(now)
+        return date.tm_year * 12 + date.tm_mon
+    day = int(now // DAY)
+    return day if period == "day" else (day + 3) // 7  # the epoch was a Thursday

@@ -1,0 +1,1 @@
+"""Simulated push providers: APNs, FCM and Web Push over HTTP/2."""

@@ -1,0 +1,1 @@
+"""Connected clients: their subscriptions, notifications to deliver, and answers to send."""

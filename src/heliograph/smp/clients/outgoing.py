@@ -1,0 +1,57 @@
+"""Answers and pushes to clients, collected so that they leave in as few blocks as possible."""
+
+import logging
+from typing import Any
+
+from heliograph.smp.clients.clients import SmpClient
+from heliograph.smp.clients.forwarded import ForwardedSender
+from heliograph.transport.server import Answer
+from heliograph.wire.requests import Request
+from heliograph.wire.smp import SmpResponse
+
+logger = logging.getLogger(__name__)
+
+AnyRequest = Request[Any]
+"""A request of which only the IDs matter, whatever the command."""
+
+Requester = SmpClient | ForwardedSender
+"""The sender of a command: a connected client, or one behind a proxy."""
+
+
+class ReplyBuffer:
+    """Answers and pushes since the last `flush`, in order."""
+
+    def __init__(self) -> None:
+        self._messages: dict[SmpClient, list[Answer]] = {}
+        self._answered: dict[SmpClient, int] = {}
+
+    def answer(self, client: Requester, request: AnyRequest, message: SmpResponse) -> None:
+        if isinstance(client, ForwardedSender):
+            message = client.seal(request.corr_id, request.entity_id, message)
+            request, client = client.rfwd, client.client
+        self._push(client, Answer(request.corr_id, request.entity_id, message))
+        answered = self._answered
+        answered[client] = answered.get(client, 0) + 1
+
+    def push(self, client: SmpClient, entity_id: bytes, message: SmpResponse) -> None:
+        self._push(client, Answer(b"", entity_id, message))
+
+    def _push(self, client: SmpClient, message: Answer) -> None:
+        messages = self._messages.get(client)
+        if messages is None:
+            self._messages[client] = [message]
+        else:
+            messages.append(message)
+
+    def pending(self, client: SmpClient) -> int:
+        return len(self._messages.get(client, ()))
+
+    def flush(self) -> None:
+        messages, answered = self._messages, self._answered
+        self._messages, self._answered = {}, {}
+        for client, items in messages.items():
+            try:
+                client.connection.send_all(items, answered.get(client, 0))
+            except Exception as exc:
+                logger.exception("sending to a client failed")
+                client.connection.abort(exc)

@@ -1,0 +1,1 @@
+"""Handlers of commands, by subject. They decide in memory; changes are stored in batches."""

@@ -1,0 +1,1 @@
+"""Notifications: notifier credentials, subscriptions to them, and delivery."""

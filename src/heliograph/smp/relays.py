@@ -1,0 +1,269 @@
+"""The proxy's sessions with destination routers: opened on demand, shared by all senders, bounded.
+
+A session is found by the address that PRXY named, and by its session ID, which PKEY gives the
+sender and PFWD repeats. A failed attempt is remembered for a while, so that a dead destination
+costs one attempt and not one for each sender.
+"""
+
+import asyncio
+import os
+import time
+from dataclasses import dataclass, field
+
+from heliograph.crypto.errors import CryptoError
+from heliograph.crypto.forwarding import open_response, seal_forwarded
+from heliograph.crypto.keys import box_key
+from heliograph.smp.settings import ProxySettings
+from heliograph.tasks import TaskScope
+from heliograph.transport.client import Client, ClientConfig
+from heliograph.transport.errors import (
+    AddressRefused,
+    ClientError,
+    Disconnected,
+    HandshakeFailed,
+    MalformedReply,
+    RequestRefused,
+    RequestTimeout,
+    UnexpectedReply,
+)
+from heliograph.transport.handshake import proxy_versions
+from heliograph.wire import smp
+from heliograph.wire.addresses import HostKind, ServerAddress
+from heliograph.wire.errors import (
+    PROXY,
+    BrokerError,
+    ErrorCode,
+    ErrorType,
+    ProxyProtocolError,
+    TransportError,
+    WireError,
+    encode_error,
+)
+from heliograph.wire.smp.forwarding import ForwardedTransmission
+from heliograph.wire.versions import SMP_SENDING_PROXY, SMP_VERSIONS, VersionRange
+
+CORR_ID_SIZE = 24
+OFFERED = VersionRange(SMP_SENDING_PROXY, 17)
+"""The versions that PKEY may name: not the newest, so that early adopters do not stand out."""
+
+MAX_FAILURES = 10_000
+
+NETWORK = PROXY(BrokerError("NETWORK"))
+TIMEOUT = PROXY(BrokerError("TIMEOUT"))
+HOST = PROXY(BrokerError("HOST"))
+VERSION = PROXY(BrokerError("TRANSPORT", TransportError.VERSION))
+NO_SERVER_KEY = PROXY(BrokerError("TRANSPORT", TransportError.NO_AUTH))
+
+
+class RelayError(Exception):
+    """A session or an answer of the destination that could not be had; `error` answers it."""
+
+    def __init__(self, error: ErrorType) -> None:
+        super().__init__(encode_error(error).decode("utf-8", "replace"))
+        self.error = error
+
+
+@dataclass(slots=True, eq=False)
+class Relay:
+    """A session with a destination router."""
+
+    address: ServerAddress
+    client: Client
+    pkey: smp.PKEY
+    key: bytes = field(repr=False)
+    in_flight: int = 0
+    used_at: float = 0.0
+
+
+class Relays:
+    def __init__(self, settings: ProxySettings) -> None:
+        self.settings = settings
+        self._config = ClientConfig(
+            connect_timeout=settings.connect_timeout,
+            handshake_timeout=settings.connect_timeout + 5,  # the other one ends it
+            request_timeout=settings.request_timeout,
+            socks=settings.socks,
+            allow=settings.allow,
+            is_proxy=True,
+        )
+        self._by_address: dict[ServerAddress, Relay] = {}
+        self._by_session: dict[bytes, Relay] = {}
+        self._connecting: dict[ServerAddress, asyncio.Task[Relay | ErrorType]] = {}
+        self._failures: dict[ServerAddress, tuple[float, ErrorType]] = {}
+        self._in_flight = 0
+        self._tasks = TaskScope()
+
+    def __len__(self) -> int:
+        """Return how many sessions there are."""
+        return len(self._by_address)
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many forwarded commands wait for their answers."""
+        return self._in_flight
+
+    def connected(self, address: ServerAddress) -> Relay | None:
+        return self._by_address.get(address)
+
+    def find(self, session_id: bytes) -> Relay | None:
+        return self._by_session.get(session_id)
+
+    def has_room(self, relay: Relay) -> bool:
+        """Return whether another command may be forwarded now."""
+        return (
+            relay.in_flight < self.settings.max_in_flight_each
+            and self._in_flight < self.settings.max_in_flight
+        )
+
+    async def connect(self, address: ServerAddress) -> Relay:
+        """Return a session with the destination. Raises `RelayError`."""
+        relay = self._by_address.get(address)
+        if relay is not None:
+            return relay
+        failed_at, error = self._failures.get(address, (0.0, None))
+        if error is not None and time.monotonic() < failed_at + self.settings.retry_after:
+            raise RelayError(error)
+        task = self._connecting.get(address)
+        if task is None:
+            await self._make_room()
+            task = self._connecting.get(address)
+        if task is None:
+            task = self._tasks.spawn(self._connect(address), name="connect to a destination")
+            self._connecting[address] = task
+            task.add_done_callback(lambda _: self._connecting.pop(address, None))
+        result = await asyncio.shield(task)
+        if not isinstance(result, Relay):
+            raise RelayError(result)
+        return result
+
+    async def forward(self, relay: Relay, corr_id: bytes, command: smp.PFWD) -> smp.PRES:
+        """Forward a command and return the answer. Raises `RelayError`."""
+        relay.in_flight += 1
+        self._in_flight += 1
+        relay.used_at = time.monotonic()
+        try:
+            return await self._forward(relay, corr_id, command)
+        finally:
+            relay.in_flight -= 1
+            self._in_flight -= 1
+
+    async def close(self) -> None:
+        await self._tasks.close()
+        for relay in tuple(self._by_address.values()):
+            await relay.client.close()
+
+    async def _forward(self, relay: Relay, corr_id: bytes, command: smp.PFWD) -> smp.PRES:
+        forwarded = ForwardedTransmission(
+            corr_id, command.version, command.key, command.transmission
+        )
+        nonce = os.urandom(CORR_ID_SIZE)
+        try:
+            sealed = seal_forwarded(relay.key, nonce, forwarded)
+            rres = await relay.client.request(smp.RFWD(sealed), corr_id=nonce)
+            response = open_response(relay.key, nonce, rres.response)
+        except CryptoError:
+            raise RelayError(ErrorCode.CRYPTO) from None
+        except WireError as exc:
+            raise RelayError(_response_error(exc.error)) from None
+        except ClientError as exc:
+            raise RelayError(_request_error(exc)) from None
+        return smp.PRES(response.response)
+
+    async def _connect(self, address: ServerAddress) -> Relay | ErrorType:
+        try:
+            relay = await self._open(address)
+        except RelayError as exc:
+            while len(self._failures) >= MAX_FAILURES:
+                del self._failures[next(iter(self._failures))]
+            self._failures.pop(address, None)
+            self._failures[address] = time.monotonic(), exc.error
+            return exc.error
+        self._failures.pop(address, None)
+        self._by_address[address] = relay
+        self._by_session[relay.pkey.session_id] = relay
+        if not relay.client.is_connected:
+            self._drop(relay)
+        return relay
+
+    async def _open(self, address: ServerAddress) -> Relay:
+        onion_only = all(host.kind is HostKind.ONION for host in address.hosts)
+        if onion_only and self.settings.socks is None:
+            raise RelayError(HOST)
+        try:
+            client = await Client.connect(
+                address, self._config, on_disconnect=lambda client, _: self._disconnected(client)
+            )
+        except ClientError as exc:
+            raise RelayError(_connect_error(exc)) from None
+        try:
+            return _relay(address, client)
+        except RelayError:
+            await client.close()
+            raise
+
+    async def _make_room(self) -> None:
+        """Close the idle session that was not used for the longest time, if there are too many."""
+        if len(self._by_address) + len(self._connecting) < self.settings.max_connections:
+            return
+        idle = [relay for relay in self._by_address.values() if not relay.in_flight]
+        if not idle:
+            raise RelayError(NETWORK)
+        oldest = min(idle, key=lambda relay: relay.used_at)
+        self._drop(oldest)
+        await oldest.client.close()
+
+    def _disconnected(self, client: Client) -> None:
+        for relay in tuple(self._by_address.values()):
+            if relay.client is client:
+                self._drop(relay)
+
+    def _drop(self, relay: Relay) -> None:
+        if self._by_address.get(relay.address) is relay:
+            del self._by_address[relay.address]
+        self._by_session.pop(relay.pkey.session_id, None)
+
+
+def _relay(address: ServerAddress, client: Client) -> Relay:
+    """Return the session that a handshake established. Raises `RelayError`."""
+    established = client.established
+    theirs = established.peer_versions
+    ours = proxy_versions(SMP_VERSIONS, theirs)
+    versions = VersionRange(
+        max(OFFERED.min, ours.min, theirs.min), min(OFFERED.max, ours.max, theirs.max)
+    )
+    if versions.min > versions.max or established.session.version < SMP_SENDING_PROXY:
+        raise RelayError(VERSION)
+    auth, peer_key = established.peer_auth, established.peer_key
+    if auth is None or peer_key is None or established.session_private is None:
+        raise RelayError(NO_SERVER_KEY)
+    pkey = smp.PKEY(established.session.session_id, versions, auth)
+    key = box_key(peer_key, established.session_private)
+    return Relay(address, client, pkey, key, used_at=time.monotonic())
+
+
+def _connect_error(error: ClientError) -> ErrorType:
+    match error:
+        case AddressRefused():
+            return HOST
+        case HandshakeFailed() if error.error is not TransportError.HANDSHAKE_IDENTITY:
+            return PROXY(BrokerError("TRANSPORT", error.error))
+    return NETWORK  # also for another certificate than pinned, with which TLS fails
+
+
+def _request_error(error: ClientError) -> ErrorType:
+    match error:
+        case RequestRefused():
+            return PROXY(ProxyProtocolError(error.error))
+        case MalformedReply():
+            return _response_error(error.error)
+        case UnexpectedReply():
+            return PROXY(BrokerError("UNEXPECTED", str(error)))
+        case RequestTimeout():
+            return TIMEOUT
+        case Disconnected():
+            return NETWORK
+    return PROXY(BrokerError("TRANSPORT", TransportError.LARGE_MSG))
+
+
+def _response_error(error: ErrorType) -> ErrorType:
+    return PROXY(BrokerError("RESPONSE", encode_error(error).decode("utf-8", "replace")))

@@ -1,0 +1,1 @@
+"""The messaging router's store: queues, messages and notifications."""

@@ -1,0 +1,145 @@
+"""Rotation of queues, and deletion that outlives restarts."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from heliograph.agent.connections import queues
+from heliograph.agent.errors import Prohibited, UnknownConnection
+from heliograph.agent.records import RcvQueue, SndStatus
+from tests.agent.places import BOTH_STORES
+from tests.agent.support import TIMEOUT, Router, User, connect, settings, users
+from tests.waiting import eventually
+
+pytestmark = BOTH_STORES
+
+
+async def rcv_queues(user: User, conn_id: str) -> list[RcvQueue]:
+    store = user.agent.store
+    return await store.read(lambda tx: queues.rcv_queues_of(tx, store.vault, [conn_id]))
+
+
+async def rotated(user: User, conn_id: str, router: Router) -> None:
+    """Until only the queue at this router is left."""
+
+    async def only_one() -> bool:
+        left = await rcv_queues(user, conn_id)
+        return [queue.address for queue in left] == [router.address]
+
+    await eventually(only_one)
+
+
+@pytest.mark.parametrize("version", [6, 8, 9, 19])
+async def test_rotation(tmp_path: Path, router: Router, other_router: Router, version: int) -> None:
+    async with users(tmp_path, "alice", "bob", settings=settings(version)) as [alice, bob]:
+        at_alice, at_bob = await connect(alice, bob, router.address)
+        await alice.agent.send(at_alice, b"through the old")
+        await bob.agent.rotate_queue(at_bob, other_router.address)
+        assert await bob.receive() == [b"through the old"]
+        await rotated(bob, at_bob, other_router)
+        await router.stop()
+        await alice.agent.send(at_alice, b"through the new")
+        assert await bob.receive() == [b"through the new"]
+        snd = await alice.agent.store.read(
+            lambda tx: queues.snd_queues_of(tx, alice.agent.store.vault, at_alice)
+        )
+        assert [(queue.status, queue.is_current) for queue in snd] == [(SndStatus.ACTIVE, True)]
+
+
+async def test_nothing_is_lost_on_the_way(
+    router: Router, other_router: Router, alice: User, bob: User
+) -> None:
+    at_alice, at_bob = await connect(alice, bob, router.address)
+    sent = [b"%d" % number for number in range(60)]
+    receiving = asyncio.create_task(bob.receive(60))
+    for number, body in enumerate(sent):
+        await alice.agent.send(at_alice, body)
+        if number in (10, 30):
+            target = other_router if number == 10 else router
+            await bob.agent.rotate_queue(at_bob, target.address)
+    assert sorted(await receiving, key=int) == sent
+    await rotated(bob, at_bob, router)
+
+
+@pytest.mark.parametrize("version", [8, 19])
+async def test_both_sides_at_once(
+    tmp_path: Path, router: Router, other_router: Router, version: int
+) -> None:
+    async with users(tmp_path, "alice", "bob", settings=settings(version)) as [alice, bob]:
+        at_alice, at_bob = await connect(alice, bob, router.address)
+        await asyncio.gather(
+            alice.agent.rotate_queue(at_alice, other_router.address),
+            bob.agent.rotate_queue(at_bob, other_router.address),
+        )
+        await rotated(alice, at_alice, other_router)
+        await rotated(bob, at_bob, other_router)
+        await alice.agent.send(at_alice, b"to bob")
+        await bob.agent.send(at_bob, b"to alice")
+        assert await bob.receive() == [b"to bob"]
+        assert await alice.receive() == [b"to alice"]
+
+
+@pytest.mark.parametrize("version", [8, 19])
+async def test_rotation_outlives_restarts(
+    tmp_path: Path, router: Router, other_router: Router, version: int
+) -> None:
+    async with users(tmp_path, "alice", "bob", settings=settings(version)) as [alice, bob]:
+        at_alice, at_bob = await connect(alice, bob, router.address)
+        await alice.close()
+        await bob.agent.rotate_queue(at_bob, other_router.address)
+        await bob.restart()
+        await bob.agent.subscribe()
+        await alice.open()
+        await alice.agent.subscribe()
+        await router.restart()
+        await other_router.restart()
+        await rotated(bob, at_bob, other_router)
+        await alice.restart()
+        await alice.agent.send(at_alice, b"still here")
+        assert await bob.receive() == [b"still here"]
+
+
+async def test_the_old_router_is_gone_for_good(
+    router: Router, other_router: Router, alice: User, bob: User
+) -> None:
+    """Bob cannot delete his old queue, and Alice cannot end it; yet messages pass."""
+    at_alice, invitation = await alice.agent.create_connection(other_router.address)
+    at_bob = await bob.agent.join_connection(invitation, router.address)
+    async with asyncio.timeout(TIMEOUT):
+        await alice.agent.wait_ready(at_alice)
+        await bob.agent.wait_ready(at_bob)
+    await router.stop()
+    await alice.agent.send(at_alice, b"stuck")
+    await bob.agent.rotate_queue(at_bob, other_router.address)
+    assert await bob.receive() == [b"stuck"]
+    await alice.agent.send(at_alice, b"and on")
+    assert await bob.receive() == [b"and on"]
+
+
+async def test_nobody_to_tell(router: Router, alice: User) -> None:
+    conn_id, _ = await alice.agent.create_connection(router.address)
+    with pytest.raises(Prohibited, match="joined"):
+        await alice.agent.rotate_queue(conn_id, router.address)
+
+
+async def test_deletion_outlives_restarts(router: Router, alice: User, bob: User) -> None:
+    at_alice, at_bob = await connect(alice, bob, router.address)
+    await alice.agent.send(at_alice, b"never read")
+    await router.stop()
+    await bob.agent.delete_connection(at_bob)
+    assert await bob.agent.connections() == []
+    with pytest.raises(UnknownConnection):
+        await bob.agent.send(at_bob, b"")
+    await bob.restart()
+    assert len(await rcv_queues(bob, at_bob)) == 1
+    await router.start()
+
+    async def is_forgotten() -> bool:
+        rows = await bob.agent.store.read(lambda tx: tx.query("SELECT 1 FROM connections"))
+        return not rows and not await rcv_queues(bob, at_bob)
+
+    await eventually(is_forgotten)
+    for table in ("snd_queues", "outgoing", "received"):
+        query = f"SELECT 1 FROM {table}"
+        assert await bob.agent.store.read(lambda tx, q=query: tx.query(q)) == []  # type: ignore[misc]

@@ -1,0 +1,174 @@
+"""Attacks beside an honest neighbour, whose push must come in time."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+
+from heliograph.net.public import Address
+from heliograph.push.http import HttpSettings
+from heliograph.push.webpush import WebPushConfig, WebPushProvider
+from heliograph.runtime.authority import Authority
+from heliograph.sim.providers.simulator import Simulator
+from heliograph.sim.providers.webpush import WebPushService
+from heliograph.wire import ntf
+from heliograph.wire.ntf.tokens import PushProvider, WPDeviceToken
+from tests.keys import fixed_p256_key
+from tests.ntf.support import NtfWorld, a_new_token
+from tests.smp.support import keys
+from tests.waiting import until
+
+IN_TIME = 10.0
+"""Seconds for an honest push: much less than a time-out, and enough for a busy machine."""
+NEVER = 60.0
+"""The time-out of the attacked provider."""
+
+
+@pytest.fixture
+async def webpush(tmp_path: Path) -> AsyncIterator[Simulator]:
+    service = Simulator(WebPushService(), tmp_path / "webpush")
+    await service.start()
+    yield service
+    await service.close()
+
+
+@pytest.fixture
+async def world(sqlite_url: str, tmp_path: Path, webpush: Simulator) -> AsyncIterator[NtfWorld]:
+    async def resolver(host: str) -> list[Address]:
+        return [ip_address("127.0.0.1")]
+
+    http = HttpSettings(
+        connections=1,
+        timeout=NEVER,
+        http2_only=False,
+        thread="webpush",
+        ca=webpush.authority.file.read_bytes(),
+    )
+    key = fixed_p256_key("vapid").to_pem()
+    config = WebPushConfig(key, "mailto:ops@example.com", allow_private=True, http=http)
+    world = NtfWorld(sqlite_url, tmp_path)
+    world.providers = {PushProvider.WEB_PUSH: WebPushProvider(config, resolver=resolver)}
+    await world.start()
+    yield world
+    await world.stop()
+
+
+def at(host: str, port: int | str, name: str) -> WPDeviceToken:
+    public = fixed_p256_key("device").public
+    return WPDeviceToken(host, str(port), f"/push/{name}", bytes(16), public)
+
+
+async def register(world: NtfWorld, devices: list[WPDeviceToken]) -> None:
+    client = await world.connect()
+    for device in devices:
+        key = keys()
+        await client.request(ntf.TNEW(device, key.public, a_new_token().dh_key), b"", key.private)
+
+
+async def honest_push(webpush: Simulator, world: NtfWorld) -> float:
+    """Register at an honest host, and return the seconds until it has the verification."""
+    name = os.urandom(8).hex()
+    started = time.monotonic()
+    port = webpush.url.rpartition(":")[2]
+    await register(world, [at("localhost", port, name)])
+    assert await webpush.record.wait_for(name, 0, NEVER)
+    return time.monotonic() - started
+
+
+async def test_registrations_at_a_silent_host(
+    world: NtfWorld, webpush: Simulator, is_large: bool
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        count = 2000 if is_large else 200
+        await register(world, [at("silent.example", port, str(n)) for n in range(count)])
+        assert await honest_push(webpush, world) < IN_TIME
+
+
+async def test_registrations_at_many_silent_hosts(
+    world: NtfWorld, webpush: Simulator, is_large: bool
+) -> None:
+    """Unverified devices have a fifth of the window together, so this one waits for a time-out.
+
+    Verified devices do not.
+    """
+    phone = await world.registered()
+    queue = await world.queue()
+    await phone.subscribe(queue)
+    with socket.create_server(("127.0.0.1", 0), backlog=1000) as silent:
+        port = silent.getsockname()[1]
+        count = 2000 if is_large else 200
+        await register(world, [at(f"host{n}.example", port, "x") for n in range(count)])
+        lane = world.router.outbox.lanes[PushProvider.WEB_PUSH]
+        await until(lambda: lane.active >= 50)
+        assert lane.active <= world.settings.outbox.window // 5
+        started = time.monotonic()
+        await world.send(queue)
+        await phone.notified_of(queue)
+        assert time.monotonic() - started < IN_TIME
+
+
+async def test_endpoints_that_continue_without_end(world: NtfWorld, tmp_path: Path) -> None:
+    """100 Continue after 100 Continue: the thread of APNs has no part in it."""
+    context = Authority(tmp_path / "webpush").server_context("localhost", "127.0.0.1")
+    sent = 0
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writers.append(writer)
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            await reader.readuntil(b"\r\n\r\n")
+            while True:
+                writer.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
+                sent += 100
+                await writer.drain()
+                await asyncio.sleep(0.01)
+        writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    phone = await world.registered()
+    queue = await world.queue()
+    await phone.subscribe(queue)
+    try:
+        await register(world, [at("localhost", port, str(n)) for n in range(40)])
+        await until(lambda: sent > 10_000)
+        for _ in range(5):
+            world.apns.skip(phone.device)
+            started = time.monotonic()
+            await world.send(queue)
+            await phone.notified_of(queue)
+            assert time.monotonic() - started < IN_TIME
+    finally:
+        server.close()
+        for writer in writers:
+            writer.transport.abort()
+
+
+async def test_routers_that_are_silent(small_world: NtfWorld, is_large: bool) -> None:
+    """SNEW for addresses where nobody speaks, with any number of identities."""
+    phone, attacker = await small_world.registered(), await small_world.registered()
+    queue, *others = await small_world.queues(4)
+    await phone.subscribe(queue)
+    count = 3000 if is_large else 100
+    with socket.create_server(("127.0.0.1", 0), backlog=1000) as silent:
+        port = str(silent.getsockname()[1])
+        for _ in range(count):
+            fingerprint = os.urandom(32)
+            address = replace(small_world.smp.address, port=port, fingerprint=fingerprint)
+            await attacker.snew(others[0], address=address)
+        dials = small_world.router.subscribers.dials
+        assert dials.in_flight <= small_world.settings.subscriber.dials.per_host
+        started = time.monotonic()
+        await small_world.restart_smp()
+        await small_world.send(queue)
+        await phone.notified_of(queue)
+        assert time.monotonic() - started < 2 * IN_TIME

@@ -1,0 +1,125 @@
+"""A collector on loopback, real TLS, and a journal that is shipped to it."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from heliograph.cli.main import main
+from heliograph.journal.collector import Collector
+from heliograph.journal.shipping import HttpTarget, Shipper, open_target
+from heliograph.runtime.errors import StartError
+from tests.journal.support import IDENTITY, files, numbers
+from tests.journal.test_shipping import journal
+
+TOKEN = "t" * 32
+
+
+@asynccontextmanager
+async def collecting(directory: Path, limit: int = 1 << 30) -> AsyncIterator[str]:
+    os.makedirs(directory, exist_ok=True)
+    collector = Collector(directory, TOKEN, limit)
+    port = await collector.start("127.0.0.1", 0, None)
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        await collector.close()
+
+
+async def test_a_journal_is_collected_once(tmp_path: Path) -> None:
+    source, target = journal(tmp_path / "journal", 1, 2), tmp_path / "there"
+    async with collecting(target) as url:
+
+        def ship() -> int:
+            return Shipper(source, HttpTarget(url, TOKEN)).ship()
+
+        assert await asyncio.to_thread(ship) == 1
+        assert await asyncio.to_thread(ship) == 0
+        journal(source, 3)
+        assert await asyncio.to_thread(ship) == 1
+    assert numbers(target) == [1, 2, 3]
+    assert all(path.stat().st_mode & 0o777 == 0o600 for path in files(target, ".parquet"))
+
+
+async def test_what_is_no_segment_is_refused(tmp_path: Path) -> None:
+    [path] = files(journal(tmp_path / "journal", 1), ".parquet")
+    data = path.read_bytes()
+    name = f"{IDENTITY.router}/{path.name}"
+    target = tmp_path / "there"
+    async with collecting(target) as url, aiohttp.ClientSession() as session:
+
+        async def put(name: str, data: bytes, token: str = TOKEN) -> int:
+            headers = {"Authorization": f"Bearer {token}"}
+            async with session.put(
+                f"{url}/v1/segments/{name}", data=data, headers=headers
+            ) as answer:
+                return answer.status
+
+        assert await put(name, data, "wrong") == 401
+        assert await put(name, data, "") == 401
+        assert await put(name, data[:-10]) == 400
+        assert await put(f"{IDENTITY.router}/manifest.json", data) == 400
+        assert await put("..%2f..%2fetc/1-00000001.parquet", data) in (400, 404)
+        assert not list(target.rglob("*.*"))
+        assert await put(name, data) == 201
+        assert await put(name, data) == 200
+        [other] = files(journal(tmp_path / "other", 2, 3, 4), ".parquet")
+        assert await put(name, other.read_bytes()) == 409
+    assert numbers(target) == [1]
+
+
+async def test_there_is_a_limit(tmp_path: Path) -> None:
+    source = journal(tmp_path / "journal", 1)
+    async with collecting(tmp_path / "there", limit=100) as url:
+        shipper = Shipper(source, HttpTarget(url, TOKEN))
+        with pytest.raises(StartError, match="507: there is no room for it"):
+            await asyncio.to_thread(shipper.ship)
+
+
+def test_a_collector_asks_for_a_token(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(StartError, match="--token-file"):
+        open_target("https://collector.example.org", None)
+    (tmp_path / "token").write_text("short")
+    words = ["journal", "collect", str(tmp_path / "there"), "--token-file", str(tmp_path / "token")]
+    assert main(words) == 1
+    assert "16 characters or more" in capsys.readouterr().err
+    (tmp_path / "token").write_text(TOKEN)
+    assert main([*words, "--listen", "0.0.0.0:0"]) == 1
+    assert "--certificate and --key are needed" in capsys.readouterr().err
+    assert main([*words, "--listen", "nowhere"]) == 1
+    assert "name HOST:PORT" in capsys.readouterr().err
+
+
+def test_the_command_with_tls(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = journal(tmp_path / "journal", 1)
+    certificate, key, token = tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "token"
+    make = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+    make += ["-nodes", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    make += ["-keyout", str(key), "-out", str(certificate), "-days", "2"]
+    subprocess.run(make, check=True, capture_output=True)
+    token.write_text(TOKEN)
+    command = [sys.executable, "-m", "heliograph", "journal", "collect", str(tmp_path / "there")]
+    command += ["--listen", "localhost:0", "--token-file", str(token)]
+    command += ["--certificate", str(certificate), "--key", str(key)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        url = process.stdout.readline().removeprefix("ready ").strip()
+        assert url.startswith("https://localhost:")
+        words = ["journal", "ship", str(source), "--to", url, "--token-file", str(token)]
+        assert main(words) == 1  # nobody vouches for the certificate
+        assert "CERTIFICATE_VERIFY_FAILED" in capsys.readouterr().err
+        assert main([*words, "--authority", str(certificate)]) == 0
+    finally:
+        os.kill(process.pid, signal.SIGTERM)
+        process.wait(20)
+        process.stdout.close()
+    assert process.returncode == 0
+    assert numbers(tmp_path / "there") == [1]

@@ -1,0 +1,97 @@
+"""Windows of providers and of hosts that clients chose."""
+
+import os
+
+import pytest
+
+from heliograph.ntf.push import lanes
+from heliograph.ntf.push.lanes import BUSY_DELAY, Lane
+from heliograph.ntf.store.records import PendingPush, PushKind
+from heliograph.push.null import NullProvider
+from heliograph.push.provider import Accepted, RetryLater
+from heliograph.wire.ntf.tokens import DeviceToken, WPDeviceToken
+from tests.ntf.support import a_device
+
+TIMED_OUT = RetryLater(None, "Timeout", connection=True)
+BUSY = RetryLater(1.0, "TooManyRequests", code=429)
+
+
+def at(host: str) -> WPDeviceToken:
+    return WPDeviceToken(host, "443", "/push", os.urandom(16), os.urandom(65))
+
+
+def push(device: DeviceToken, kind: PushKind = PushKind.MESSAGE) -> PendingPush:
+    return PendingPush(os.urandom(24), kind, device, b"", b"", 1, 0.0, 0, 0.0)
+
+
+@pytest.fixture
+def lane() -> Lane:
+    return Lane(NullProvider(), 100)
+
+
+def start(lane: Lane, *pushes: PendingPush) -> None:
+    for each in pushes:
+        assert lane.delay(each, 0.0) == 0.0
+        lane.start(each)
+
+
+def test_a_provider_without_hosts_has_one_window(lane: Lane) -> None:
+    start(lane, *(push(a_device(), PushKind.VERIFICATION) for _ in range(100)))
+    assert not lane.has_room
+
+
+def test_one_host_takes_a_tenth_of_the_window(lane: Lane) -> None:
+    start(lane, *(push(at("busy")) for _ in range(10)))
+    assert lane.delay(push(at("busy")), 0.0) == BUSY_DELAY
+    start(lane, push(at("other")))
+    assert lane.has_room
+
+
+def test_unverified_devices_take_a_fifth_of_the_window(lane: Lane) -> None:
+    start(lane, *(push(at(f"host{n}"), PushKind.VERIFICATION) for n in range(20)))
+    assert lane.delay(push(at("new"), PushKind.VERIFICATION), 0.0) == BUSY_DELAY
+    start(lane, push(at("new")))
+
+
+def test_a_host_that_does_not_answer_is_tried_ever_more_rarely(lane: Lane) -> None:
+    now, waits = 0.0, []
+    for _ in range(12):
+        each = push(at("silent"))
+        assert lane.delay(each, now) == 0.0
+        lane.start(each)
+        assert lane.delay(push(at("silent")), now) in (0.0, BUSY_DELAY)
+        now += 30.0
+        lane.end(each, TIMED_OUT, now)
+        waits.append(lane.delay(push(at("silent")), now))
+        now += waits[-1]
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]
+    assert lane.delay(push(at("other")), now) == 0.0
+
+
+def test_a_failing_host_gets_one_push_at_a_time_until_it_answers(lane: Lane) -> None:
+    first, second = push(at("slow")), push(at("slow"))
+    start(lane, first, second)
+    lane.end(first, TIMED_OUT, 0.0)
+    assert lane.delay(push(at("slow")), 10.0) == BUSY_DELAY
+    lane.end(second, BUSY, 10.0)  # also an answer
+    start(lane, *(push(at("slow")) for _ in range(10)))
+    assert lane.active == 10
+
+
+def test_pushes_that_fail_together_are_one_failure(lane: Lane) -> None:
+    pushes = [push(at("slow")) for _ in range(10)]
+    start(lane, *pushes)
+    for each in pushes:
+        lane.end(each, TIMED_OUT, 30.0)
+    assert lane.delay(push(at("slow")), 30.0) == 1.0
+
+
+def test_hosts_are_forgotten(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "MAX_IDLE_HOSTS", 10)
+    for outcome in (Accepted(), TIMED_OUT):
+        for number in range(50):
+            each = push(at(f"host{number}"))
+            lane.start(each)
+            lane.end(each, outcome, number * 1000.0)
+    assert lane.active == 0
+    assert len(lane._hosts) <= 11

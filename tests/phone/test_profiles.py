@@ -1,0 +1,205 @@
+"""Profiles: each answers as itself, and what is deleted leaves nothing behind."""
+
+import time
+
+import pytest
+
+from heliograph.device.app.manager import NotificationAction, Response
+from heliograph.device.chats import store as chats
+from heliograph.device.chats.body import Call, Text
+from heliograph.device.chats.content import Category, Content
+from heliograph.device.chats.store import ContactStage
+from heliograph.phone.errors import PhoneError
+from heliograph.phone.phone import Phone
+from heliograph.phone.watch import Screen
+from tests.agent.notifications.support import TIMEOUT
+from tests.phone.street import Street
+from tests.waiting import eventually
+
+
+async def receive_all(phone: Phone) -> Screen:
+    """Open the app, receive what is there, and leave it."""
+    screen = Screen()
+    app = phone.foreground(screen)
+    await app.launch()
+    await app.open()
+
+    async def is_empty() -> bool:
+        core = phone.core()
+        await core.open()
+        try:
+            infos = [await core.agent.connection(item) for item in await core.agent.connections()]
+            return all(info.unhandled == 0 for info in infos)
+        finally:
+            await core.close()
+
+    before = -1
+    deadline = time.monotonic() + 1.0
+    while time.monotonic() < deadline or len(screen.shown) != before:
+        before = len(screen.shown)
+        await eventually(is_empty, TIMEOUT)
+    await app.close()
+    return screen
+
+
+async def name_of_contact(phone: Phone, user_id: int = 1) -> list[str]:
+    rows = await phone.store.read(lambda tx: chats.contacts(tx, user_id))
+    return [row.contact.name for row in rows if row.stage is ContactStage.CONNECTED]
+
+
+async def ask_private(alice: Phone, bob: Phone) -> None:
+    """Bob joins a link of Alice's second profile, and waits to be accepted."""
+    await alice.profiles.create("Private")
+    async with alice.app("Private") as app:
+        link = await app.invite(ask=True)
+    async with bob.app() as app:
+        await app.accept(link)
+    await receive_all(alice)
+
+
+@pytest.mark.parametrize("way", ["session", "notification", "respond", "respond as any"])
+async def test_a_request_is_answered_by_the_profile_it_was_made_to(
+    street: Street, way: str
+) -> None:
+    alice, bob = await street.phone("Work"), await street.phone("bob")
+    await ask_private(alice, bob)
+    [row] = await alice.store.read(lambda tx: chats.contacts(tx, 2))
+    assert (row.stage, row.name) == (ContactStage.REQUESTED, "bob")
+    if way == "session":
+        async with alice.app("Private") as app:
+            await app.accept_request("bob")
+    elif way == "respond":
+        async with alice.app("Private") as app:
+            assert await app.respond("bob", True) == "request"
+    elif way == "respond as any":
+        async with alice.app() as app:
+            with pytest.raises(PhoneError, match="there is no contact"):
+                await app.respond("bob", True)
+            assert await app.respond("bob", True, any_profile=True) == "request"
+    else:
+        info: dict[str, str | int] = {"chatId": row.request.chat_id, "userId": row.user_id}
+        content = Content(Category.CONTACT_REQUEST, "bob wants to connect!", info=info)
+        app_service = alice.foreground(Screen())
+        await app_service.launch()
+        await app_service.open()
+        await app_service.respond(Response(content, NotificationAction.ACCEPT_CONTACT.value))
+        await app_service.close()
+    await alice.catch_up()
+    await receive_all(bob)
+    assert await name_of_contact(bob) == ["Private"], "Bob must not learn of the profile Work"
+    active = await alice.profiles.active()
+    assert active is not None
+    assert active.name == ("Work" if way == "session" else "Private"), "a response switches"
+
+
+async def test_a_rejected_request_is_forgotten(street: Street) -> None:
+    alice, bob = await street.phone("Work"), await street.phone("bob")
+    await ask_private(alice, bob)
+    async with alice.app("Private") as app:
+        assert await app.respond("bob", False) == "request"
+        assert await app.agent.connections() == []
+        with pytest.raises(PhoneError, match="there is no contact"):
+            await app.respond("bob", True)
+
+
+async def test_contacts_of_one_profile_are_not_those_of_another(street: Street) -> None:
+    alice, bob = await street.phone("Work"), await street.phone("bob")
+    await ask_private(alice, bob)
+    async with alice.app() as app:
+        with pytest.raises(PhoneError, match="there are: none"):
+            await app.find("bob")
+    assert [row.name for row in (await alice.status("Private")).contacts] == ["bob"]
+    assert (await alice.status()).contacts == []
+
+
+async def test_a_call_is_answered(street: Street) -> None:
+    alice, bob = await street.phone("alice"), await street.phone("bob")
+    async with alice.app() as app:
+        link = await app.invite("bob")
+    async with bob.app() as app:
+        await app.accept(link, "alice")
+    await receive_all(alice)
+    await receive_all(bob)
+    for accept, said in ((True, "Call accepted"), (False, "Call declined")):
+        async with bob.app() as app:
+            await app.send("alice", Call())
+        await receive_all(alice)
+        async with alice.app() as app:
+            assert await app.respond("bob", accept) == "call"
+            with pytest.raises(PhoneError, match="has no pending request or call"):
+                await app.respond("bob", accept)
+        screen = await receive_all(bob)
+        assert said in [content.body for content in screen.shown]
+
+
+async def test_deleting_a_profile_deletes_its_connections_and_the_last_one_the_token(
+    street: Street,
+) -> None:
+    alice, bob = await street.registered("Work"), await street.phone("bob")
+    async with alice.app() as app:
+        work = await app.invite("carol")
+    await ask_private(alice, bob)
+    async with alice.app() as app:
+        assert len(await app.agent.connections()) == 2
+        await alice.profiles.delete(app.agent, "Private")
+        [left] = await app.agent.connections()
+        assert (await app.find("carol")).conn_id == left
+        assert await app.agent.token_info() is not None
+        await alice.profiles.delete(app.agent, "Work")
+        assert await app.agent.connections() == []
+        assert await app.agent.token_info() is None
+    async with alice.app() as app:
+        with pytest.raises(PhoneError, match="device user create"):
+            await app.invite("dora")
+    assert (await alice.status()).name is None
+    assert await alice.shared.badge() == 0
+    await alice.profiles.create("New")
+    active = await alice.profiles.active()
+    assert active is not None
+    assert active.name == "New"
+    assert work
+
+
+async def test_a_hidden_profile_needs_its_password(street: Street) -> None:
+    alice, bob = await street.phone("Work"), await street.phone("bob")
+    await ask_private(alice, bob)
+    profiles = alice.profiles
+    with pytest.raises(PhoneError, match="active profile"):
+        await profiles.hide("Work", "secret")
+    with pytest.raises(PhoneError, match="empty"):
+        await profiles.hide("Private", "")
+    await profiles.hide("Private", "open sesame")
+    assert [user.name for user in await profiles.list()] == ["Work"]
+    assert [user.name for user in (await alice.status()).users] == ["Work"]
+    for password in (None, "wrong"):
+        with pytest.raises(PhoneError, match="there are: Work"):
+            await profiles.find("Private", password)
+        with pytest.raises(PhoneError, match="there are: Work"):
+            async with alice.app("Private", password):
+                pass
+    with pytest.raises(PhoneError, match="already"):
+        await profiles.create("Private")
+    async with alice.app("Private", "open sesame") as app:
+        await app.accept_request("bob")
+    async with bob.app() as app:
+        await app.agent.settle() if hasattr(app.agent, "settle") else None
+    await receive_all(bob)
+    async with bob.app() as app:
+        await app.send("Private", Text("seen by nobody"))
+    screen = await receive_all(alice)
+    assert screen.shown == [], "a hidden profile notifies of nothing"
+    assert screen.badge == 1, "the badge counts all profiles"
+    await profiles.unhide("Private", "open sesame")
+    assert [user.name for user in await profiles.list()] == ["Work", "Private"]
+
+
+async def test_names_of_profiles(street: Street) -> None:
+    alice = await street.phone("alice")
+    with pytest.raises(PhoneError, match="already"):
+        await alice.profiles.create("alice")
+    with pytest.raises(PhoneError, match="there are: alice"):
+        await alice.profiles.switch("nobody")
+    await alice.profiles.create("Work")
+    await alice.profiles.switch("Work")
+    async with alice.app() as app:
+        assert app.user.name == "Work"

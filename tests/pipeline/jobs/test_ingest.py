@@ -1,0 +1,204 @@
+"""Valid events are ingested once; invalid ones are quarantined with the reason."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import PySparkException
+
+from heliograph.journal.schema import KINDS, violations
+from heliograph.pipeline.jobs import ingest
+from heliograph.pipeline.requeue import Requeued, requeue
+from heliograph.pipeline.runner import Pipeline, RunSettings
+from heliograph.pipeline.tables.tables import open_tables
+from heliograph.runtime.errors import StartError
+from tests.pipeline.support import Scribe, frame, pipeline, write_journal, write_segment
+
+_VALUES: dict[str, Any] = {
+    "own_server": True,
+    "notifications": ["n1"],
+    **dict.fromkeys(("ntf_seq", "through", "count", "expected_count"), 1),
+    **dict.fromkeys(("code", "attempt", "interval"), 1),
+}
+
+
+def one_of_each_kind() -> Scribe:
+    scribe = Scribe()
+    for kind in KINDS.values():
+        columns = (*kind.has, *kind.may_have)
+        scribe(kind.name, 0.0, **{name: _VALUES.get(name, "x") for name in columns})
+    return scribe
+
+
+def test_every_kind_passes_and_wrong_ones_are_told_as_the_schema_tells(spark: Any) -> None:
+    right = one_of_each_kind().events
+    wrong = []
+    for event in right:
+        kind = KINDS[event["kind"]]
+        wrong += [{**event, name: None} for name in kind.has]
+        wrong.append({**event, "hash": "x", "interval": 1, "command": "x"})
+    wrong += [
+        {**right[0], "kind": "nonsense"},
+        {**right[0], "router": None},
+        {**right[0], "at": None, "boot": None},
+    ]
+    events = right + wrong
+    known = ingest.checked(frame(spark, events))
+    found = known.select("wrong", ingest.problem().alias("problem")).collect()
+    assert [row["wrong"] for row in found] == [row["problem"] is not None for row in found]
+    for event, row in zip(events, found, strict=True):
+        expected = sorted(violations({k: v for k, v in event.items() if v is not None}))
+        said = sorted((row["problem"] or "").split("; ")) if row["problem"] else []
+        if event["kind"] == "nonsense":
+            assert said == ["kind: unknown"]
+        elif any(event.get(name) is None for name in ("router", "at", "boot")):
+            assert said == [text for text in expected if "missing in" not in text]
+        else:
+            assert said == expected, event
+
+
+def test_what_only_the_pipeline_asks(spark: Any) -> None:
+    event = Scribe()("router_stopped")
+    events = [
+        {**event, "schema": 2},
+        {**event, "seq": 0},
+        {**event, "event_id": "ntf-1000-7"},
+    ]
+    known = ingest.checked(frame(spark, events))
+    found = known.select("wrong", ingest.problem().alias("problem")).collect()
+    assert [row["wrong"] for row in found] == [row["problem"] is not None for row in found]
+    assert [row["problem"] for row in found] == [
+        "schema: version 2 is not known here",
+        "seq: less than 1",
+        "event_id: is not ROUTER-BOOT-SEQ",
+    ]
+
+
+def test_each_once_late_and_in_any_order(spark: Any, tmp_path: Path) -> None:
+    scribe = Scribe()
+    for number in range(1, 7):
+        scribe("client_connected", number, count=number)
+    one, two, three, four, five, six = scribe.events
+    journal = tmp_path / "journal"
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, journal)
+        write_segment(journal, "ntf/1000-00000002", [three, four, four])
+        first = made.ingest_batch()
+        assert first is not None
+        assert (first.events, first.duplicates) == (2, 1)
+        write_segment(journal, "ntf/1000-00000001", [one, two, three])
+        write_segment(journal, "copy", [six, five, one])
+        second = made.ingest_batch()
+        assert second is not None
+        assert (second.events, second.duplicates) == (4, 2)
+        assert made.ingest_batch() is None
+        assert tables.snapshot.offsets.seen == {"ntf/1000": [(1, 6)]}
+        seqs = sorted(row["seq"] for row in made.read("events").collect())
+        assert seqs == [1, 2, 3, 4, 5, 6]
+        assert dict(tables.snapshot.offsets.counts) == {
+            "batches": 2,
+            "segments": 3,
+            "events": 6,
+            "duplicates": 3,
+            "quarantined": 0,
+        }
+
+
+def test_nothing_wrong_is_dropped(spark: Any, tmp_path: Path) -> None:
+    scribe = Scribe()
+    scribe("router_stopped")
+    scribe("push_pending")
+    journal = write_journal(tmp_path / "journal", scribe)
+    (journal / "ntf" / "1000-00000002.parquet").write_bytes(b"PAR1 this is none PAR1")
+    pq.write_table(pa.table({"seq": ["one"]}), journal / "ntf" / "1000-00000003.parquet")
+    whole = write_segment(journal, "ntf/1000-00000004", scribe.events * 500)
+    data = bytearray(whole.read_bytes())
+    data[4:400] = bytes(396)  # the footer is right, a page is not
+    whole.write_bytes(data)
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, journal)
+        result = made.ingest_batch()
+        assert result is not None
+        # What cannot be read is tried again first.
+        assert (result.events, result.quarantined) == (1, 1)
+        assert made.is_retrying
+        assert made.ingest_batch() is None
+        result = made.ingest_batch()
+        assert result is not None
+        assert (result.events, result.quarantined) == (0, 3)
+        assert not made.is_retrying
+        assert made.ingest_batch() is None
+        rows = {row["event_id"]: row for row in made.read("quarantine").collect()}
+        assert requeue(pipeline(spark, tables, journal)) == Requeued(4, 0)
+        write_segment(journal, "ntf/1000-00000002", [])
+        write_segment(journal, "ntf/1000-00000003", [])
+        scribe("client_connected", 3.0, count=1)
+        write_segment(journal, "ntf/1000-00000004", scribe.events)
+        again = made.ingest_batch()
+        assert again is not None
+        assert (again.events, again.duplicates, again.quarantined) == (1, 2, 2)
+        assert made.offsets.counts["quarantined"] == 2
+    assert "missing in push_pending" in rows["ntf-1000-2"]["reason"]
+    assert '"kind":"push_pending"' in rows["ntf-1000-2"]["raw"]
+    assert "not Parquet" in rows["ntf/1000-00000002.parquet"]["reason"]
+    assert "seq: string instead of int64" in rows["ntf/1000-00000003.parquet"]["reason"]
+    assert "cannot be read" in rows["ntf/1000-00000004.parquet"]["reason"]
+
+
+def test_a_segment_that_is_whole_a_moment_later_is_ingested(spark: Any, tmp_path: Path) -> None:
+    """A read error is not final: the file may be on its way still."""
+    scribe = Scribe()
+    scribe("client_connected", 1.0, count=1)
+    journal = write_journal(tmp_path / "journal", scribe)
+    path = journal / "ntf" / "1000-00000001.parquet"
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, journal)
+        assert made.ingest_batch() is None
+        assert made.is_retrying
+        path.write_bytes(data)
+        result = made.ingest_batch()
+        assert result is not None
+        assert (result.events, result.quarantined) == (1, 0)
+        assert not made.is_retrying
+
+
+def test_a_failure_of_spark_is_no_damage(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise PySparkException("No space left on device")
+
+    scribe = Scribe()
+    scribe("client_connected", 1.0, count=1)
+    journal = write_journal(tmp_path / "journal", scribe)
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, journal)
+        monkeypatch.setattr(made, "_commit_batch", fails)
+        with pytest.raises(PySparkException, match="No space left"):
+            made.ingest_batch()
+        monkeypatch.undo()
+        result = made.ingest_batch()
+        assert result is not None
+        assert (result.events, result.quarantined) == (1, 0)
+
+
+def test_a_journal_at_a_url(spark: Any, tmp_path: Path) -> None:
+    """By Hadoop's file systems; and a segment that is known by its path is not ingested again."""
+    scribe = Scribe()
+    scribe("client_connected", 1.0, count=1)
+    journal = write_journal(tmp_path / "journal", scribe)
+    write_segment(journal, "ntf/_1000-00000002", scribe.events)  # a router is writing it
+    with open_tables(tmp_path / "tables") as tables:
+        made = Pipeline(spark, tables, RunSettings((f"file://{journal}",)))
+        result = made.ingest_batch()
+        assert result is not None
+        assert (result.segments, result.events) == (1, 1)
+        assert made.ingest_batch() is None
+        assert pipeline(spark, tables, journal).waiting() == []
+        missing = Pipeline(spark, tables, RunSettings((f"file://{tmp_path}/none",)))
+        with pytest.raises(StartError, match="no journal at"):
+            missing.waiting()

@@ -1,0 +1,144 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from heliograph.pipeline.tables.offsets import (
+    Offsets,
+    decode,
+    encode,
+    read_account,
+    read_offsets,
+    write_account,
+)
+from heliograph.pipeline.tables.tables import (
+    DataFile,
+    RowsMissing,
+    SecondWriter,
+    Tables,
+    list_files,
+    open_tables,
+)
+from heliograph.runtime.errors import StartError
+
+SEEN = Offsets(seen={"r/1": [(1, 5)]}, counts={"events": 5})
+
+
+def put(tables: Tables, name: str = "part", rows: int = 2) -> tuple[DataFile, ...]:
+    staging = tables.staging("events")
+    folder = Path(tables.storage.local or "", staging, "day=2026-01-05")
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"event_id": ["e"] * rows}), folder / f"{name}.parquet")
+    return tables.written(staging, rows)
+
+
+def test_what_is_committed_is_read_again(tmp_path: Path) -> None:
+    with open_tables(tmp_path) as tables:
+        files = put(tables)
+        tables.commit("events", files, offsets=SEEN)
+        tables.commit("marks", progress=1)
+        snapshot = tables.snapshot
+    assert files[0].day == "2026-01-05"
+    assert (files[0].rows, files[0].batch) == (2, 1)
+    found = read_offsets(tmp_path)
+    assert (found.seen, found.batch) == (SEEN.seen, 1)
+    assert decode(encode(found)) == found
+    assert Tables(tmp_path).snapshot == snapshot
+    assert snapshot.progress["marks"] == 1
+    assert list_files(tmp_path, "events") == list(files)
+    [other] = DeltaTable(tmp_path / "events").file_uris()
+    assert other.endswith(files[0].path)
+
+
+def test_a_commit_needs_all_of_its_rows(tmp_path: Path) -> None:
+    """A worker with a disk of its own leaves nothing where the driver looks."""
+    with open_tables(tmp_path) as tables:
+        with pytest.raises(RowsMissing, match=r"24087 rows were written .* and 0 are there"):
+            tables.written(tables.staging("events"), 24_087)
+        with pytest.raises(RowsMissing, match="must see the same storage"):
+            put_with_fewer_rows(tables)
+    assert read_offsets(tmp_path) == Offsets()
+    assert list_files(tmp_path, "events") == []
+
+
+def put_with_fewer_rows(tables: Tables) -> None:
+    staging = tables.staging("events")
+    folder = Path(tables.storage.local or "", staging)
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"event_id": ["e"]}), folder / "part.parquet")
+    tables.written(staging, 2)
+
+
+def test_a_second_writer_of_the_same_batch_is_refused(tmp_path: Path) -> None:
+    """Also where there is no lock, as on object storage."""
+    one, other = Tables(tmp_path), Tables(tmp_path)
+    one.commit("events", put(one, "one"), offsets=SEEN)
+    with pytest.raises(SecondWriter, match="another pipeline writes to"):
+        other.commit("events", put(other, "other"), offsets=SEEN)
+    assert [Path(file.path).name for file in list_files(tmp_path, "events")] == ["one.parquet"]
+    assert read_offsets(tmp_path).batch == 1
+
+
+def test_a_replaced_file_stays_for_readers(tmp_path: Path) -> None:
+    with open_tables(tmp_path) as tables:
+        old = put(tables, "old")
+        tables.commit("events", old, offsets=SEEN)
+        pinned = tables.pinned()
+        tables.commit("events", put(tables, "new"), old)
+        assert [Path(file.path).name for file in tables.snapshot.of("events")] == ["new.parquet"]
+        assert pinned.snapshot.of("events") == old
+        assert tables.vacuum() == 0
+        assert (tmp_path / "events" / old[0].path).exists()
+        assert tables.vacuum(retention_hours=0) == 1
+        assert not (tmp_path / "events" / old[0].path).exists()
+    # A commit that adds nothing keeps the offsets, so that no log is needed for long.
+    assert replace(read_offsets(tmp_path), batch=0, committed_at=0.0) == SEEN
+
+
+def test_what_was_not_committed_does_not_count_and_is_removed(tmp_path: Path) -> None:
+    with open_tables(tmp_path) as tables:
+        tables.commit("events", put(tables, "kept"), offsets=SEEN)
+        [lost] = put(tables, "lost")
+    with open_tables(tmp_path) as tables:
+        assert [Path(file.path).name for file in tables.snapshot.of("events")] == ["kept.parquet"]
+        assert tables.vacuum() == 0  # it may be of a batch that is being written
+        assert tables.vacuum(retention_hours=0) == 1
+    assert not (tmp_path / "events" / lost.path).exists()
+
+
+def test_only_one_process_writes(tmp_path: Path) -> None:
+    with (
+        open_tables(tmp_path),
+        pytest.raises(StartError, match="another pipeline"),
+        open_tables(tmp_path),
+    ):
+        pass
+    with open_tables(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("text", ["{", '{"commitInfo": {"heliograph": "{}"}}'])
+def test_a_damaged_log_is_an_error_that_helps(tmp_path: Path, text: str) -> None:
+    log = tmp_path / "events" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020}.json").write_text(text)
+    with pytest.raises(StartError, match="move the directory away"):
+        read_offsets(tmp_path)
+
+
+def test_an_empty_directory_has_empty_offsets(tmp_path: Path) -> None:
+    assert read_offsets(tmp_path) == Offsets()
+    assert read_account(tmp_path) == {}
+    write_account(tmp_path, {"at": 1.0})
+    assert read_account(tmp_path) == {"at": 1.0}
+    assert json.loads((tmp_path / "account.json").read_text()) == {"at": 1.0}
+
+
+@pytest.mark.parametrize("place", ["nothing://b/t", "s4://b"])
+def test_a_place_of_an_unknown_sort_is_said(place: str) -> None:
+    with pytest.raises(StartError, match="name a directory, or a URL"):
+        Tables(place)

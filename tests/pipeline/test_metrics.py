@@ -1,0 +1,65 @@
+import urllib.request
+from pathlib import Path
+
+import pytest
+import yaml  # type: ignore[import-untyped]
+
+from heliograph.pipeline.metrics import PipelineCollector, served
+from heliograph.pipeline.tables.offsets import Offsets, write_account
+from heliograph.pipeline.tables.tables import open_tables
+from heliograph.runtime.errors import StartError
+from tests.deploy.promql import used
+from tests.pipeline.support import Scribe, write_journal
+
+RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "rules.yml"
+
+
+def scrape(url: str) -> dict[str, float]:
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        lines = answer.read().decode().splitlines()
+    samples = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, _, value in samples}
+
+
+def test_what_is_missing_is_exported(tmp_path: Path) -> None:
+    scribe = Scribe()
+    scribe("router_stopped")
+    journal = write_journal(tmp_path / "journal", scribe)
+    offsets = Offsets(
+        seen={"ntf/1000": [(1, 5), (11, 20)]}, counts={"events": 15, "quarantined": 2}
+    )
+    with open_tables(tmp_path / "tables") as tables:
+        tables.commit("events", offsets=offsets)
+    write_account(tmp_path / "tables", {"at": 0, "verdict": "gaps", "outcomes": {"unaccounted": 3}})
+    collector = PipelineCollector(tmp_path / "tables", [str(journal)])
+    collector.batch_seconds = 0.5
+    with served(collector, "127.0.0.1:0") as url:
+        found = scrape(url)
+        with pytest.raises(OSError, match="404"):
+            scrape(url.replace("metrics", "secrets"))
+    assert found["heliograph_pipeline_events"] == 15
+    assert found["heliograph_pipeline_missing_events"] == 5
+    assert found["heliograph_pipeline_quarantined"] == 2
+    assert found["heliograph_pipeline_unaccounted_notifications"] == 3
+    assert found["heliograph_pipeline_segments_waiting"] == 1
+    assert found["heliograph_pipeline_lag_seconds"] >= 0
+    assert found["heliograph_pipeline_batch_seconds"] == 0.5
+    assert found['heliograph_pipeline_verdict{verdict="gaps"}'] == 1
+    assert found['heliograph_pipeline_verdict{verdict="complete"}'] == 0
+    names = {name.partition("{")[0] for name in found}
+    rules = [
+        rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
+    ]
+    named = set().union(*(used(rule["expr"]).metrics for rule in rules))
+    of_pipeline = {name for name in named if name.startswith("heliograph_pipeline_")}
+    assert of_pipeline
+    assert of_pipeline <= names
+
+
+@pytest.mark.parametrize("address", ["nowhere", "127.0.0.1:x", "127.0.0.1:99999"])
+def test_an_address_that_is_none_is_said(tmp_path: Path, address: str) -> None:
+    with (
+        pytest.raises(StartError, match="name HOST:PORT"),
+        served(PipelineCollector(tmp_path, []), address),
+    ):
+        pass

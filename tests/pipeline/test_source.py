@@ -1,0 +1,63 @@
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from heliograph.pipeline import source
+from heliograph.pipeline.source import SegmentFinder, list_segments
+from heliograph.pipeline.tables.offsets import Offsets
+
+
+def put(journal: Path, name: str, age: float = 0.0) -> None:
+    path = journal / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"PAR1")
+    os.utime(path, (1e9 - age, 1e9 - age))
+
+
+def names(found: list[source.Segment]) -> list[str]:
+    return [item.name for item in found]
+
+
+def taken(*found: source.Segment) -> Offsets:
+    return Offsets(**source.with_ingested(Offsets(), found))
+
+
+def test_the_next_number_is_asked_for(tmp_path: Path) -> None:
+    for number in (1, 2):
+        put(tmp_path, f"r/1000-{number:08}.parquet")
+    finder = SegmentFinder(str(tmp_path), None)
+    found = finder.new(Offsets(), 0.0)
+    assert names(found) == ["r/1000-00000001.parquet", "r/1000-00000002.parquet"]
+    offsets = taken(*found)
+    assert finder.new(offsets, 1.0) == []
+    put(tmp_path, "r/1000-00000003.parquet")
+    put(tmp_path, "r/1000-00000005.parquet")
+    put(tmp_path, "r/2000-00000001.parquet")
+    [new] = finder.new(offsets, 2.0)
+    assert new.name == "r/1000-00000003.parquet"
+    assert new == list_segments(str(tmp_path), None)[2]
+    # New runs, and what is beyond a gap, are found when all is listed.
+    later = finder.new(offsets, source.LIST_INTERVAL)
+    assert names(later) == [
+        "r/1000-00000003.parquet",
+        "r/1000-00000005.parquet",
+        "r/2000-00000001.parquet",
+    ]
+
+
+def test_a_journal_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="there is no journal at"):
+        SegmentFinder(str(tmp_path / "none"), None).new(Offsets(), 0.0)
+
+
+def test_a_poll_does_not_list_what_was_taken(tmp_path: Path) -> None:
+    """A million taken segments are one interval, and one question for the next."""
+    put(tmp_path, "r/1000-01000001.parquet")
+    offsets = Offsets(segments={"r/1000": [(1, 1_000_000)]})
+    finder = SegmentFinder(str(tmp_path), None)
+    finder.new(offsets, 0.0)
+    began = time.perf_counter()
+    assert names(finder.new(offsets, 1.0)) == ["r/1000-01000001.parquet"]
+    assert time.perf_counter() - began < 0.05

@@ -1,0 +1,98 @@
+"""The client over h2, with servers that break the rules; tests of providers run with it, too."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import RequestReceived
+
+from heliograph.push.h2_client import MAX_INFORMATIONAL, H2Connections
+from heliograph.push.http import HttpSettings, NoAnswer
+from heliograph.runtime.authority import Authority
+
+Answering = Callable[[H2Connection, int], None]
+
+
+@contextlib.asynccontextmanager
+async def a_server(
+    directory: Path, answer: Answering, alpn: tuple[str, ...] = ("h2",)
+) -> AsyncIterator[tuple[str, HttpSettings]]:
+    """Serve HTTP/2 without checking what is sent."""
+    authority = Authority(directory)
+    context = authority.server_context("127.0.0.1")
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        config = H2Configuration(
+            client_side=False, validate_outbound_headers=False, normalize_outbound_headers=False
+        )
+        connection = H2Connection(config)
+        connection.initiate_connection()
+        with contextlib.suppress(OSError):
+            writer.write(connection.data_to_send())
+            while data := await reader.read(65_536):
+                for event in connection.receive_data(data):
+                    if isinstance(event, RequestReceived) and event.stream_id:
+                        answer(connection, event.stream_id)
+                writer.write(connection.data_to_send())
+        writer.transport.abort()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    port = server.sockets[0].getsockname()[1]
+    settings = HttpSettings(connections=1, timeout=10.0, ca=authority.file.read_bytes())
+    try:
+        yield f"https://127.0.0.1:{port}/push", settings
+    finally:
+        server.close()
+
+
+async def post(url: str, settings: HttpSettings) -> int:
+    connections = H2Connections(settings)
+    try:
+        return (await connections.post(url, {}, b"body")).status
+    finally:
+        connections.close()
+
+
+async def reason(url: str, settings: HttpSettings) -> str:
+    with pytest.raises(NoAnswer) as failure:
+        await post(url, settings)
+    return failure.value.reason
+
+
+async def test_an_answer(tmp_path: Path) -> None:
+    def answer(connection: H2Connection, stream: int) -> None:
+        connection.send_headers(stream, [(":status", "201")], end_stream=True)
+
+    async with a_server(tmp_path, answer) as (url, settings):
+        assert await post(url, settings) == 201
+
+
+async def test_an_answer_without_a_status_is_none(tmp_path: Path) -> None:
+    def answer(connection: H2Connection, stream: int) -> None:
+        connection.send_headers(stream, [("apns-id", "1")], end_stream=True)
+
+    async with a_server(tmp_path, answer) as (url, settings):
+        assert await reason(url, settings) in ("ProtocolError", "NoStatus")
+
+
+async def test_100_continue_without_end(tmp_path: Path) -> None:
+    def answer(connection: H2Connection, stream: int) -> None:
+        for _ in range(MAX_INFORMATIONAL + 1):
+            connection.send_headers(stream, [(":status", "100")])
+
+    async with a_server(tmp_path, answer) as (url, settings):
+        assert await reason(url, settings) == "TooManyInformational"
+
+
+async def test_a_server_without_http_2(tmp_path: Path) -> None:
+    def answer(connection: H2Connection, stream: int) -> None:
+        raise AssertionError
+
+    async with a_server(tmp_path, answer, ("http/1.1",)) as (url, settings):
+        assert await reason(url, settings) in ("NoHttp2", "ConnectFailed")

@@ -1,0 +1,122 @@
+"""When alerts are raised and resolved, and what is sent."""
+
+import asyncio
+import logging
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from heliograph.web.alerts import Alert, AlertRules, Alerts, AlertTarget, Mail, send
+from heliograph.web.health import HealthProblem, Severity
+
+DOWN = HealthProblem("provider:fcm", Severity.CRITICAL, "FCM accepts no pushes.", "See the log.")
+LOW = HealthProblem("disk:ntf", Severity.WARNING, "The disk is almost full.", "Add space.")
+
+
+def keys(alerts: list[Alert]) -> list[tuple[str, bool]]:
+    return [(alert.problem.key, alert.is_resolved) for alert in alerts]
+
+
+def test_raised_once_after_a_while_and_resolved_after_a_while() -> None:
+    alerts = Alerts(AlertRules(after=60.0))
+    assert alerts.update([DOWN], 0.0) == []
+    assert alerts.update([DOWN], 59.0) == []
+    assert keys(alerts.update([DOWN], 60.0)) == [("provider:fcm", False)]
+    assert alerts.update([DOWN], 500.0) == []
+    assert alerts.update([], 510.0) == []
+    assert keys(alerts.update([], 570.0)) == [("provider:fcm", True)]
+    assert alerts.update([], 999.0) == []
+
+
+def test_a_problem_that_goes_soon_is_not_reported() -> None:
+    alerts = Alerts(AlertRules(after=60.0))
+    alerts.update([DOWN], 0.0)
+    assert alerts.update([], 30.0) == []
+    assert alerts.update([DOWN], 70.0) == []
+
+
+def test_a_problem_that_comes_and_goes_is_reported_once() -> None:
+    alerts = Alerts(AlertRules(after=60.0))
+    alerts.update([DOWN], 0.0)
+    assert len(alerts.update([DOWN], 60.0)) == 1
+    assert [alerts.update(found, at) for found, at in (([], 70.0), ([DOWN], 80.0), ([], 90.0))] == [
+        [],
+        [],
+        [],
+    ]
+
+
+def test_only_critical_ones() -> None:
+    alerts = Alerts(AlertRules(after=0.0, severity=Severity.CRITICAL))
+    assert keys(alerts.update([LOW, DOWN], 0.0)) == [("provider:fcm", False)]
+
+
+async def test_webhook_and_ntfy() -> None:
+    got: list[tuple[str, Any, str]] = []
+
+    async def take(request: web.Request) -> web.Response:
+        title = request.headers.get("Title", "")
+        body = await request.json() if request.path == "/hook" else await request.text()
+        got.append((request.path, body, title))
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_post("/{name}", take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        async with aiohttp.ClientSession() as session:
+            await send(session, AlertTarget(f"{url}/hook", f"{url}/topic"), Alert(DOWN))
+            await send(session, AlertTarget("", f"{url}/topic"), Alert(DOWN, is_resolved=True))
+    finally:
+        await runner.cleanup()
+    by_path = {path: (body, title) for path, body, title in got[:2]}
+    assert by_path["/hook"][0] == {
+        **DOWN.as_json(),
+        "resolved": False,
+        "message": "FCM accepts no pushes. See the log.",
+    }
+    assert by_path["/topic"] == ("FCM accepts no pushes. See the log.", "Heliograph: critical")
+    assert got[2] == ("/topic", "Resolved: FCM accepts no pushes.", "Heliograph: resolved")
+
+
+async def test_mail() -> None:
+    """To a server that speaks as much SMTP as is needed."""
+    lines: list[str] = []
+
+    async def smtp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 here\r\n")
+        in_data = False
+        while line := (await reader.readline()).decode():
+            lines.append(line.rstrip())
+            if in_data:
+                if line != ".\r\n":
+                    continue
+                in_data = False
+            in_data = in_data or line.upper().startswith("DATA")
+            writer.write(b"354 go\r\n" if in_data else b"250 ok\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(smtp, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    mail = Mail("127.0.0.1", port, "from@example.org", "to@example.org", starttls=False)
+    async with server, aiohttp.ClientSession() as session:
+        await send(session, AlertTarget(mail=mail), Alert(DOWN))
+    assert "Subject: Heliograph: critical" in lines
+    assert "To: to@example.org" in lines
+    assert "FCM accepts no pushes. See the log." in lines
+
+
+async def test_a_target_that_fails_is_logged_without_its_url(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING)
+    async with aiohttp.ClientSession() as session:
+        await send(session, AlertTarget("http://127.0.0.1:1/SECRET"), Alert(DOWN))
+    assert "could not be sent by webhook" in caplog.text
+    assert "SECRET" not in caplog.text
+    assert "SECRET" not in repr(AlertTarget("http://127.0.0.1:1/SECRET"))

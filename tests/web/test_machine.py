@@ -1,0 +1,37 @@
+"""CPU, memory and disk of this machine and of processes."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from heliograph.web.machine import Processes, disks, machine
+
+
+def test_machine() -> None:
+    found = machine()
+    assert found["cores"] >= 1
+    if sys.platform == "linux":
+        assert 0 < found["memory_available"] <= found["memory_total"]
+        assert found["uptime_seconds"] > 0
+
+
+def test_disks_are_listed_once(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    found = disks({"root": tmp_path, "a": tmp_path / "a", "missing": tmp_path / "b"})
+    assert [disk["places"] for disk in found] == [["root", "a"]]
+    assert 0 <= found[0]["free"] <= found[0]["total"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
+def test_processes() -> None:
+    processes = Processes()
+    first = processes.measure([os.getpid(), 2**30])
+    assert list(first) == [os.getpid()]
+    assert first[os.getpid()]["cpu_percent"] is None
+    sum(range(3_000_000))
+    second = processes.measure([os.getpid()])[os.getpid()]
+    assert second["cpu_percent"] > 0
+    assert second["memory"] > 1_000_000
+    assert second["open_files"] > 2
