@@ -13,6 +13,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 
 # Test processes: one for each core; `make test JOBS=0` runs all in one, which a debugger needs.
 JOBS ?= auto
+# How often a failed test is run again before it counts; CI allows one, and lists it as RERUN.
+RERUNS ?= 0
 # The layers whose every branch a test must take.
 PURE := src/heliograph/wire/*,src/heliograph/crypto/*
 PURE_TESTS := tests/wire tests/crypto tests/vectors
@@ -42,13 +44,13 @@ $(STAMP): pyproject.toml requirements/dev.lock src/heliograph/__init__.py
 test: install ## Run all tests, and require full branch coverage of wire and crypto
 	$(BIN)/pytest -n $(JOBS) $(PURE_TESTS) --cov=heliograph.wire --cov=heliograph.crypto --cov-report=
 	$(BIN)/coverage report --include='$(PURE)' --fail-under=100
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(PURE_TESTS:%=--ignore=%)
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup --reruns $(RERUNS) -r aR $(PURE_TESTS:%=--ignore=%)
 
 stacks: install ## Run the routers as processes on asyncio's own event loop, without uvloop
-	HELIOGRAPH_NET=asyncio $(BIN)/pytest -n $(JOBS) tests/cli/test_smp.py tests/cli/ntf tests/e2e/test_previews.py
+	HELIOGRAPH_NET=asyncio $(BIN)/pytest -n $(JOBS) --reruns $(RERUNS) -r aR tests/cli/test_smp.py tests/cli/ntf tests/e2e/test_previews.py
 
 privileged: install ## Run the tests whose result depends on the user; CI runs them as root, too
-	$(BIN)/pytest -n $(JOBS) --dist loadgroup $(USER_TESTS)
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup --reruns $(RERUNS) -r aR $(USER_TESTS)
 
 lint: install ## Check style, formatting and the layers
 	$(BIN)/ruff check
