@@ -20,9 +20,17 @@ import psycopg
 from psycopg import sql
 
 _NOBODY = 65534
-_OPTIONS = ("fsync=off", "max_connections=50", "log_min_messages=panic")
+_OPTIONS = (
+    "fsync=off",
+    "full_page_writes=off",
+    "wal_level=minimal",
+    "max_wal_senders=0",
+    "max_wal_size=64MB",  # a server that was killed replays no more than this
+    "max_connections=50",
+    "log_min_messages=panic",
+)
 _AUTH = ("--auth-local=trust", "--auth-host=scram-sha-256")
-_TIMEOUT = 30.0
+_TIMEOUT = 60.0
 
 
 def _installed() -> Path:
