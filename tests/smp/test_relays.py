@@ -3,10 +3,12 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from heliograph.smp import relays
 from heliograph.smp.counters import RelayOutcome
 from heliograph.smp.settings import ProxySettings
 from heliograph.transport.server import Answer, ServerConnection
@@ -23,6 +25,7 @@ from heliograph.wire.smp.fields import MsgFlags
 from heliograph.wire.versions import VersionRange
 from tests.smp.sender import ProxiedSender
 from tests.smp.support import OK, World, a_world, create, new_store, with_settings
+from tests.waiting import until
 
 SEND = smp.SEND(MsgFlags(True), b"hello")
 VERSION = smp.ERR(PROXY(BrokerError("TRANSPORT", TransportError.VERSION)))
@@ -124,3 +127,37 @@ async def test_a_destination_that_comes_back(small_world: World, destination: Wo
     await asyncio.sleep(0.25)
     assert isinstance(await peers[0].ask(smp.PRXY(destination.address)), smp.PKEY)
     assert attempts == 2
+
+
+async def test_a_dead_destination_is_tried_ever_more_seldom(
+    small_world: World, destination: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default: 1, 2, 4 ... 30 seconds; a router that comes back is found soon."""
+    now = 1000.0
+    monkeypatch.setattr(relays, "time", SimpleNamespace(monotonic=lambda: now))
+    port = int(destination.address.port)
+    await destination.listener.close()
+    alice = await small_world.connect()
+    attempts = []
+    opened = small_world.router._relays._open
+
+    async def noting(address: Any) -> Any:
+        attempts.append(now)
+        return await opened(address)
+
+    small_world.router._relays._open = noting  # type: ignore[method-assign]
+    while now < 1100:
+        assert await alice.ask(smp.PRXY(destination.address)) == NETWORK
+        now += 1
+    assert attempts == [1000, 1001, 1003, 1007, 1015, 1031, 1061, 1091]
+    destination.listener._closing = False
+    await destination.listener.start("127.0.0.1", port)
+    now = 1121
+    assert isinstance(await alice.ask(smp.PRXY(destination.address)), smp.PKEY)
+    await destination.listener.close()
+    now += 1
+    await until(lambda: not len(small_world.router._relays))
+    assert await alice.ask(smp.PRXY(destination.address)) == NETWORK
+    now += 1
+    assert await alice.ask(smp.PRXY(destination.address)) == NETWORK
+    assert attempts[-3:] == [1121, 1122, 1123]

@@ -158,7 +158,8 @@ class ProxyOptions:
     )
     retry_after: float = option(
         30.0,
-        "How long a router that could not be reached is not tried again.",
+        "How long a router that could not be reached is not tried again, at most: 1 second after"
+        " the first attempt, and twice as long after each further one.",
         unit="seconds",
         minimum=0,
     )

@@ -1,18 +1,20 @@
 """The proxy's sessions with destination routers: opened on demand, shared by all senders, bounded.
 
 A session is found by the address that PRXY named, and by its session ID, which PKEY gives the
-sender and PFWD repeats. A failed attempt is remembered for a while, so that a dead destination
-costs one attempt and not one for each sender.
+sender and PFWD repeats. A failed attempt is remembered, for longer each time, so that a dead
+destination costs few attempts and not one for each sender.
 """
 
 import asyncio
 import os
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.forwarding import open_response, seal_forwarded
 from heliograph.crypto.keys import box_key
+from heliograph.runtime.backoff import Backoff
 from heliograph.smp.settings import ProxySettings
 from heliograph.tasks import TaskScope
 from heliograph.transport.client import Client, ClientConfig
@@ -47,6 +49,8 @@ OFFERED = VersionRange(SMP_SENDING_PROXY, 17)
 """The versions that PKEY may name: not the newest, so that early adopters do not stand out."""
 
 MAX_FAILURES = 10_000
+FIRST_RETRY = 1.0
+"""Seconds: a router that restarts is tried again soon, one that stays away ever more seldom."""
 
 NETWORK = PROXY(BrokerError("NETWORK"))
 TIMEOUT = PROXY(BrokerError("TIMEOUT"))
@@ -75,6 +79,14 @@ class Relay:
     used_at: float = 0.0
 
 
+class _Failure(NamedTuple):
+    """Failed attempts to connect to a destination, and when the next one may be made."""
+
+    retry_at: float
+    attempts: int
+    error: ErrorType
+
+
 class Relays:
     def __init__(self, settings: ProxySettings) -> None:
         self.settings = settings
@@ -89,7 +101,8 @@ class Relays:
         self._by_address: dict[ServerAddress, Relay] = {}
         self._by_session: dict[bytes, Relay] = {}
         self._connecting: dict[ServerAddress, asyncio.Task[Relay | ErrorType]] = {}
-        self._failures: dict[ServerAddress, tuple[float, ErrorType]] = {}
+        self._failures: dict[ServerAddress, _Failure] = {}
+        self._backoff = Backoff(min(FIRST_RETRY, settings.retry_after), settings.retry_after, 0)
         self._in_flight = 0
         self._tasks = TaskScope()
 
@@ -120,9 +133,9 @@ class Relays:
         relay = self._by_address.get(address)
         if relay is not None:
             return relay
-        failed_at, error = self._failures.get(address, (0.0, None))
-        if error is not None and time.monotonic() < failed_at + self.settings.retry_after:
-            raise RelayError(error)
+        failure = self._failures.get(address)
+        if failure is not None and time.monotonic() < failure.retry_at:
+            raise RelayError(failure.error)
         task = self._connecting.get(address)
         if task is None:
             await self._make_room()
@@ -173,10 +186,7 @@ class Relays:
         try:
             relay = await self._open(address)
         except RelayError as exc:
-            while len(self._failures) >= MAX_FAILURES:
-                del self._failures[next(iter(self._failures))]
-            self._failures.pop(address, None)
-            self._failures[address] = time.monotonic(), exc.error
+            self._failed(address, exc.error)
             return exc.error
         self._failures.pop(address, None)
         self._by_address[address] = relay
@@ -184,6 +194,14 @@ class Relays:
         if not relay.client.is_connected:
             self._drop(relay)
         return relay
+
+    def _failed(self, address: ServerAddress, error: ErrorType) -> None:
+        while len(self._failures) >= MAX_FAILURES:
+            del self._failures[next(iter(self._failures))]
+        former = self._failures.pop(address, None)
+        attempts = 1 if former is None else former.attempts + 1
+        retry_at = time.monotonic() + self._backoff.delay(attempts, 0)
+        self._failures[address] = _Failure(retry_at, attempts, error)
 
     async def _open(self, address: ServerAddress) -> Relay:
         onion_only = all(host.kind is HostKind.ONION for host in address.hosts)

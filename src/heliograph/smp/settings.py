@@ -44,7 +44,7 @@ class ProxySettings:
     connect_timeout: float = 45.0
     request_timeout: float = 30.0
     retry_after: float = 30.0
-    """How long a failed connection attempt is remembered."""
+    """How long a failed connection attempt is remembered at most; the first ones less."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ class ReplyBuffer:
 
     def __init__(self) -> None:
         self._messages: dict[SmpClient, list[Answer]] = {}
+        self._ended: list[tuple[SmpClient, list[Answer]]] = []
         self._answered: dict[SmpClient, int] = {}
 
     def answer(self, client: Requester, request: AnyRequest, message: SmpResponse) -> None:
@@ -43,15 +44,26 @@ class ReplyBuffer:
         else:
             messages.append(message)
 
+    def end_block(self, client: SmpClient) -> None:
+        """Send what follows in another block than what the client was sent before."""
+        messages = self._messages.pop(client, None)
+        if messages is not None:
+            self._ended.append((client, messages))
+
     def pending(self, client: SmpClient) -> int:
         return len(self._messages.get(client, ()))
 
     def flush(self) -> None:
-        messages, answered = self._messages, self._answered
-        self._messages, self._answered = {}, {}
+        ended, messages, answered = self._ended, self._messages, self._answered
+        self._ended, self._messages, self._answered = [], {}, {}
+        for client, items in ended:
+            self._send(client, items, 0)
         for client, items in messages.items():
-            try:
-                client.connection.send_all(items, answered.get(client, 0))
-            except Exception as exc:
-                logger.exception("sending to a client failed")
-                client.connection.abort(exc)
+            self._send(client, items, answered.get(client, 0))
+
+    def _send(self, client: SmpClient, messages: list[Answer], answered: int) -> None:
+        try:
+            client.connection.send_all(messages, answered)
+        except Exception as exc:
+            logger.exception("sending to a client failed")
+            client.connection.abort(exc)

@@ -79,12 +79,14 @@ class MessageCommands:
         context.observer.message_sent(queue.recipient_id, notified=notification is not None)
 
         def sent(_: Peeked) -> None:
-            context.outgoing.answer(client, request, OK)
-            if notification is not None and notifier is not None:
-                context.delivery.stored(notifier, notification)
             subscriber = context.subscribers.of_queue(queue)
             if was_empty and subscriber is not None:
                 self._deliver(subscriber, queue, message)
+                if subscriber is client:  # as the reference: the message, then the answer
+                    context.outgoing.end_block(subscriber)
+            context.outgoing.answer(client, request, OK)
+            if notification is not None and notifier is not None:
+                context.delivery.stored(notifier, notification)
 
         return context.then(client, request, sent)
 
