@@ -31,12 +31,10 @@ async def unread(world: NtfWorld, requests: list[ClientRequest[Any]], *, is_smp:
     [connection] = {*listener.connections} - before
     client.pause_reading()
     asking = asyncio.create_task(client.request_many(requests))
-    transport = connection._transport
-    assert transport is not None
     kept = 0
     for _ in range(10):
         await asyncio.sleep(0.05)
-        kept = max(kept, transport.get_write_buffer_size())
+        kept = max(kept, connection.unsent)
     asking.cancel()
     client.abort()
     await client.wait_closed()

@@ -57,7 +57,7 @@ class Postgres:
 
     def __init__(self, program: Path | None = None, *, port: int | None = None) -> None:
         """`program` is an installation to use instead of the package's."""
-        self._port = port
+        self.port = port
         self._root = Path(tempfile.mkdtemp(prefix="heliograph-pg-"))
         self._data = self._root / "data"
         self._names = itertools.count()
@@ -95,9 +95,9 @@ class Postgres:
                 time.sleep(0.02)
 
     def options(self) -> tuple[str, ...]:
-        if self._port is None:
+        if self.port is None:
             return (*_OPTIONS, "listen_addresses=")
-        return (*_OPTIONS, "listen_addresses=127.0.0.1", f"port={self._port}")
+        return (*_OPTIONS, "listen_addresses=127.0.0.1", f"port={self.port}")
 
     def kill(self) -> None:
         """As if the machine failed: nothing is finished."""
@@ -123,7 +123,7 @@ class Postgres:
 
     @property
     def url(self) -> str:
-        port = "" if self._port is None else f"&port={self._port}"
+        port = "" if self.port is None else f"&port={self.port}"
         return f"postgresql:///postgres?user=test&host={quote(str(self._root), safe='')}{port}"
 
     def new_url(self) -> str:

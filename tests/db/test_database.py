@@ -295,10 +295,7 @@ class TestSqlite:
     ) -> None:
         async with opened(sqlite_url) as database:
             assert database is not None
-            dialect = database._writer._dialect
-            assert isinstance(dialect, SqliteDialect)
-            await database.write(lambda tx: tx.execute("SELECT 1"))
-            dialect._connection.execute("PRAGMA busy_timeout=10")
+            await database.write(lambda tx: tx.execute("PRAGMA busy_timeout=10"))
             other = open_dialect(sqlite_url)
             other.begin()
             with pytest.raises(DatabaseBusy):

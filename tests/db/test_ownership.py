@@ -11,7 +11,9 @@ import pytest
 
 from heliograph.db import postgres
 from heliograph.db.database import Database, Migration
+from heliograph.db.dialects import Transaction, open_dialect
 from heliograph.db.errors import DatabaseError, DatabaseLost, DatabaseOwned
+from heliograph.db.postgres import PostgresDialect
 from tests.db.postgres import shared_postgres
 
 MIGRATIONS = (Migration("0001_items", "CREATE TABLE items (id BIGINT PRIMARY KEY)"),)
@@ -85,22 +87,35 @@ async def test_owned_again_after_it_was_lost(postgres_url: str) -> None:
     await database.close()
 
 
-async def test_a_connection_that_broke_on_our_side_only(postgres_url: str) -> None:
+async def test_a_connection_that_broke_on_our_side_only(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server may hold it, and its lock, for hours."""
     database = await Database.open(postgres_url, MIGRATIONS, exclusive=True)
-    abandoned, database._writer._dialect = database._writer._dialect, None
-    await database.write(lambda tx: tx.execute("INSERT INTO items VALUES (1)"))
-    assert abandoned is not None
+    abandoned: list[PostgresDialect] = []
+
+    def insert(tx: Transaction) -> None:
+        if not abandoned:
+            raise DatabaseLost("the connection broke")
+        tx.execute("INSERT INTO items VALUES (1)")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PostgresDialect, "close", lambda dialect: abandoned.append(dialect))
+        await database.write(insert)
+    [dialect] = abandoned
     with pytest.raises(DatabaseLost):
-        abandoned.query("SELECT 1", ())
-    abandoned.close()
+        dialect.query("SELECT 1", ())
+    dialect.close()
     await database.close()
 
 
 async def test_taken_over_while_it_was_lost(postgres_url: str) -> None:
     """All that waits fails together, not one after the other."""
     database = await Database.open(postgres_url, MIGRATIONS, exclusive=True)
-    database._writer._disconnect()
+    [[pid]] = await database.write(lambda tx: tx.query("SELECT pg_backend_pid()"))
+    killer = open_dialect(postgres_url)
+    assert killer.query("SELECT pg_terminate_backend(?, 60000)", (pid,)) == [(True,)]
+    killer.close()
     other = await Database.open(postgres_url, MIGRATIONS, exclusive=True)
     jobs = [database.write(lambda tx: tx.execute("SELECT 1")) for _ in range(20)]
     results = await asyncio.gather(*jobs, return_exceptions=True)

@@ -1,7 +1,7 @@
 """PostgreSQL by its pipeline: every kind of value, and errors that come after their cause."""
 
 import asyncio
-import math
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +13,7 @@ from heliograph.db import database as database_module, postgres
 from heliograph.db.database import Database
 from heliograph.db.dialects import open_dialect
 from heliograph.db.errors import DatabaseError, DatabaseLost
-from heliograph.db.postgres import PostgresDialect
+from heliograph.db.postgres import PLANS_KEPT, PostgresDialect
 
 INSERT = "INSERT INTO items (id, data, note, size) VALUES (?, ?, ?, ?)"
 
@@ -32,6 +32,23 @@ def dialect(postgres_url: str) -> Iterator[PostgresDialect]:
 
 def ids(dialect: PostgresDialect) -> list[int]:
     return [number for (number,) in dialect.query("SELECT id FROM items ORDER BY id", ())]
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(postgres, "time", clock)
+    return clock
 
 
 _same_database = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -117,12 +134,12 @@ class TestErrors:
         dialect.execute(INSERT, (1, None, None, None))
         assert ids(dialect) == [1]
 
-    def test_rolled_back_when_plans_are_old(self, dialect: PostgresDialect) -> None:
+    def test_rolled_back_when_plans_are_old(self, dialect: PostgresDialect, clock: Clock) -> None:
         """A transaction that failed takes nothing but its end."""
         dialect.begin()
         with pytest.raises(DatabaseError):
             dialect.query("SELECT nothing", ())
-        dialect._plans_until = 0.0
+        clock.now += PLANS_KEPT + 1
         dialect.rollback()
         assert ids(dialect) == []
 
@@ -202,24 +219,19 @@ class TestConnecting:
         assert asked["client_encoding"] == "utf8"
 
 
-def test_a_plan_is_no_older_than_a_moment(
-    dialect: PostgresDialect, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_is_no_older_than_a_moment(dialect: PostgresDialect, clock: Clock) -> None:
     """One that was made for an empty table may read all of a full one."""
 
     def discarded() -> int:
-        monkeypatch.setattr(postgres, "_PLANS_KEPT", 3600.0)
-        dialect._plans_until = math.inf
         [[count]] = dialect.query(
             "SELECT generic_plans FROM pg_prepared_statements WHERE statement = 'DISCARD PLANS'", ()
         )
         return int(count)
 
-    for kept, expected in ((0.0, 3), (3600.0, 1)):
+    for elapsed, expected in ((PLANS_KEPT + 1, 3), (PLANS_KEPT / 4, 0)):
         before = discarded()
-        monkeypatch.setattr(postgres, "_PLANS_KEPT", kept)
-        dialect._plans_until = 0.0
         for _ in range(3):
+            clock.now += elapsed
             ids(dialect)
         assert discarded() == before + expected
 

@@ -80,7 +80,7 @@ class TlsPostgres(Postgres):
 def over_tcp(server: Postgres, password: str = PASSWORD, **options: object) -> str:
     query = "&".join(f"{name}={quote(str(value), safe='')}" for name, value in options.items())
     secret = quote(password, safe="")
-    return f"postgresql://test:{secret}@127.0.0.1:{server._port}/postgres?{query}"
+    return f"postgresql://test:{secret}@127.0.0.1:{server.port}/postgres?{query}"
 
 
 def set_password(server: Postgres) -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -300,15 +301,14 @@ async def test_a_store_url_with_a_mistake(ntf: Path) -> None:
     assert "hunter" not in str(wrong)
 
 
-def test_the_clock_of_postgresql(ntf: Path) -> None:
-    dialect = open_dialect(shared_postgres().new_url())
-    try:
-        assert not list(store._skew(dialect, time.time))
-        [found] = store._skew(dialect, lambda: time.time() + 3600)
-    finally:
-        dialect.close()
-    assert found.level is Level.PROBLEM
-    assert "3600 s" in found.text
+async def test_the_clock_of_postgresql(ntf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = shared_postgres().new_url()
+    migrate(url, MIGRATIONS)
+    environ = {"HELIOGRAPH_NTF_STORE_URL": url}
+    assert not bad(await findings(ntf, environ=environ))
+    ahead = SimpleNamespace(time=lambda: time.time() + 3600)
+    monkeypatch.setattr(store, "time", ahead)
+    await the_one(ntf, Level.PROBLEM, "it differs by 36", environ=environ)
 
 
 async def test_pushes_that_are_late(ntf: Path) -> None:

@@ -17,14 +17,18 @@ from heliograph.journal.storage.writer import JournalSettings, JournalWriter
 from tests.journal.support import IDENTITY
 
 
+def newest_boot(directory: Path) -> int:
+    """Return the number of the run that sealed the newest segment."""
+    return max(int(path.name.split("-")[0]) for path in directory.glob("[0-9]*.parquet"))
+
+
 def main(directory: Path, seed: int, limit: int | None) -> None:
     chance = random.Random(seed)
     if limit is not None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     journal = JournalWriter(directory, IDENTITY, "ntf", JournalSettings(0.002, 0.01))
-    synced = 0
-    number = 0
+    boot = synced = number = 0
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     while True:
@@ -32,11 +36,10 @@ def main(directory: Path, seed: int, limit: int | None) -> None:
             number += 1
             journal.record(ClientConnected(count=number))
         time.sleep(chance.random() * 0.004)
-        segment = journal._segment
-        written = journal.written
-        if segment is not None and written > synced:
-            synced = written
-            sys.stdout.write(f"{segment._boot} {synced}\n")
+        if journal.written > synced:
+            synced = journal.written
+            boot = boot or newest_boot(journal.directory)
+            sys.stdout.write(f"{boot} {synced}\n")
             sys.stdout.flush()
 
 

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import random
 import socket
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,10 +96,6 @@ async def connection_of(server: Serving) -> ServerConnection:
     return connection
 
 
-def is_idle(client: Client) -> bool:
-    return not client._pending and not client._outgoing
-
-
 # Requests and answers.
 
 
@@ -130,7 +128,7 @@ def test_many_requests_in_flight(run: Run, encrypt: bool) -> None:
             answers, more = await asyncio.gather(asyncio.gather(*single), client.request_many(many))
             received = [a.msg_id for a in [*answers, *more] if isinstance(a, smp.MSG)]
             assert received == entities
-            assert is_idle(client)
+            assert client.in_flight == 0
 
     run(main())
 
@@ -171,7 +169,7 @@ def test_request_many_has_errors_in_their_place(run: Run) -> None:
             assert [type(result) for result in results[2:5]] == [ClientError] * 3
             assert results[5] == PONG()
             assert await client.request_many([]) == []
-            assert is_idle(client)
+            assert client.in_flight == 0
 
     run(main())
 
@@ -185,7 +183,7 @@ def test_oversize_command_is_refused_before_it_is_sent(run: Run, protocol: AnyPr
         async with serving(protocol) as server, server.client() as client:
             with pytest.raises(ClientError, match="does not fit"):
                 await client.request(command, b"e" * 255)
-            assert is_idle(client)
+            assert client.in_flight == 0
             assert await client.request(PING()) == PONG()
             assert len(server.router.requests) == 1
 
@@ -225,7 +223,7 @@ def test_timeout_and_late_answer(run: Run) -> None:
         ):
             with pytest.raises(RequestTimeout):
                 await client.request(PING())
-            assert is_idle(client)
+            assert client.in_flight == 0
             router.answer_all()
             await until(lambda: pushes)
             assert pushes == [(b"", PONG())]
@@ -291,7 +289,7 @@ def test_max_in_flight(run: Run) -> None:
                 expected = min(10, 35 - answered)
                 await until(lambda expected=expected: len(router.waiting) == expected)  # type: ignore[misc]
                 await asyncio.sleep(0.01)
-                assert len(router.waiting) == len(client._pending) == expected
+                assert len(router.waiting) == client.in_flight == expected
                 answered += expected
                 router.answer_all()
             assert await asyncio.gather(*tasks) == [PONG()] * 35
@@ -345,7 +343,7 @@ def test_cancelled_requests_leave_nothing(run: Run) -> None:
             many.cancel()
             await asyncio.wait([sent, leaving, many])
             assert all(task.cancelled() for task in (sent, leaving, many))
-            assert is_idle(client)
+            assert client.in_flight == 0
             router.answer_all()  # to nobody
             last = asyncio.create_task(client.request(PING()))
             await until(lambda: router.waiting)
@@ -372,7 +370,7 @@ def test_request_many_that_ends_early_leaves_nothing(run: Run, cancel: bool) -> 
             await asyncio.wait([many])
             assert many.cancelled() or isinstance(many.exception(), RuntimeError)
             await asyncio.sleep(0)
-            assert is_idle(client)
+            assert client.in_flight == 0
 
     run(main())
     gc.collect()
@@ -396,7 +394,7 @@ def test_disconnection_is_reported_once(run: Run, protocol: AnyProtocol) -> None
                     await task
             assert len(losses) == 1
             assert not client.is_connected
-            assert is_idle(client)
+            assert client.in_flight == 0
             with pytest.raises(Disconnected):
                 await client.request(PING())
             assert [type(r) for r in await client.request_many([ClientRequest(PING())])] == [
@@ -897,27 +895,39 @@ def test_same_answer_twice(run: Run) -> None:
 
 def test_router_that_stops_reading(run: Run) -> None:
     """Requests that time out while they wait for room are not kept, and never sent."""
+    reads = asyncio.Event()
+    received: list[bytes] = []
 
     async def behave(peer: RawServerPeer) -> None:
         await serve_hello(peer)
-        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        await asyncio.sleep(30)
+        transport: Any = peer.writer.transport
+        transport.pause_reading()
+        await reads.wait()
+        transport.resume_reading()
+        while True:
+            received.append(await peer.receive_content())
 
     async def main() -> None:
         config = ClientConfig(request_timeout=0.1, max_in_flight=200, encrypt_blocks=False)
-        request = ClientRequest(smp.SEND(MsgFlags(True), b"x" * 16_000), ENTITY_ID)
+        early = ClientRequest(smp.SEND(MsgFlags(True), b"early".ljust(16_000)), ENTITY_ID)
+        late = ClientRequest(smp.SEND(MsgFlags(True), b"late".ljust(16_000)), ENTITY_ID)
         async with raw_server(SMP, behave) as address:
             client = await Client.connect(address, config)
-            connection = client._connection
-            while connection.is_writable:
-                await client.request_many([request] * 100)
+            full = 0
+            while full < 3:
+                await client.request_many([early] * 100)
+                full = 0 if client.is_writable else full + 1
             for _ in range(3):
-                results = await client.request_many([request] * 300)
+                results = await client.request_many([late] * 300)
                 assert {type(result) for result in results} == {RequestTimeout}
-                assert is_idle(client)
-            assert connection._transport is not None
-            assert connection._transport.get_write_buffer_size() < 8 * 1024 * 1024
-            connection.abort()
+                assert client.in_flight == 0
+            reads.set()
+            with pytest.raises(RequestTimeout):
+                await client.request(PING())
+            await until(lambda: received and received[-1].endswith(b"PING"))
+            assert received[0].find(b"early") > 0
+            assert not [content for content in received if b"late" in content]
+            client.abort()
             await client.close()
 
     run(main())
@@ -935,8 +945,8 @@ def test_router_that_reads_late(run: Run) -> None:
             server.client() as client,
         ):
             many = asyncio.create_task(client.request_many(requests))
-            await until(lambda: len(client._pending) == 800)
-            assert not client._connection.is_writable
+            await until(lambda: client.in_flight == 800)
+            assert not client.is_writable
             late = asyncio.create_task(client.request(PING()))
             while not late.done():
                 router.answer_all()
@@ -1131,14 +1141,22 @@ def test_abort_sends_no_close_notify(run: Run) -> None:
     run(main())
 
 
+def receive_buffers(port: int) -> list[int]:
+    """Return the size for each socket of this process that is connected to a port."""
+    sizes = []
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as sock:
+            if sock.family == socket.AF_INET and sock.getpeername()[1] == port:
+                sizes.append(sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
+    return sizes
+
+
 def test_receive_buffer(run: Run) -> None:
     async def main() -> None:
         config = ClientConfig(receive_buffer=64 * 1024)
         async with serving(SMP) as server, server.client(config) as client:
-            transport = client._connection._transport
-            assert transport is not None
-            sock = transport.get_extra_info("socket")
-            size = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+            assert await client.request(PING()) == PONG()
+            [size] = receive_buffers(server.port)
             assert size <= 2 * 64 * 1024  # the kernel doubles it for its own accounts
 
     run(main())

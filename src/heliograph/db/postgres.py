@@ -50,7 +50,7 @@ _CONNECTING = {
 _OTHER_CONNECTION = frozenset(("25006", "26000", "57014"))
 """SQLSTATEs that a new connection or a retry cures: a server that became read-only, a lost prepared
 statement, a statement timeout."""
-_PLANS_KEPT = 1.0
+PLANS_KEPT = 1.0
 """Seconds to keep a plan: tables grow faster than the server's own statistics."""
 
 _OWNING_TIMEOUT = 3.0
@@ -212,7 +212,7 @@ class PostgresDialect:
     def _send(self, sql: str, parameters: Sequence[object]) -> None:
         encoded = [_encoded(parameter) for parameter in parameters]
         if (now := time.monotonic()) > self._plans_until:
-            self._plans_until = now + _PLANS_KEPT
+            self._plans_until = now + PLANS_KEPT
             self._enqueue("DISCARD PLANS", ())
         self._enqueue(sql, encoded)
 

@@ -1,7 +1,7 @@
 """Checks of the store: integrity, version and old pending pushes."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from heliograph.db.dialects import Dialect, Transaction, open_dialect
@@ -39,7 +39,7 @@ def check_store(subject: Subject) -> Findings:
             yield from _integrity(subject, dialect)
             yield from _migrations(subject, dialect)
             if subject.store_file is None:
-                yield from _skew(dialect, time.time)
+                yield from _skew(dialect)
     except NoStore:
         yield note("store", "there is none yet: the router was never started")
     except DatabaseLost as exc:
@@ -102,9 +102,9 @@ def _done(dialect: Dialect) -> set[str]:
         return set()  # no such table: nobody has started yet
 
 
-def _skew(dialect: Dialect, clock: Callable[[], float]) -> Findings:
+def _skew(dialect: Dialect) -> Findings:
     [[theirs]] = dialect.query("SELECT EXTRACT(EPOCH FROM clock_timestamp())::float8", ())
-    skew = abs(clock() - theirs)
+    skew = abs(time.time() - theirs)
     if skew > MAX_SKEW:
         yield problem(
             "clock",

@@ -159,6 +159,16 @@ class Client:
     def is_connected(self) -> bool:
         return not self._disconnected
 
+    @property
+    def is_writable(self) -> bool:
+        """Whether the router reads; if not, requests wait in this process until it does."""
+        return self._connection.is_writable
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many requests have no answer yet."""
+        return len(self._pending)
+
     async def request(
         self,
         command: Command[R],

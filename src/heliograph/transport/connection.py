@@ -94,9 +94,19 @@ class BlockConnection(asyncio.Protocol):
     def has_arrived(self) -> bool:
         """Whether the peer's kernel acknowledged all that was sent, where this can be known."""
         transport = self._transport
-        if transport is None or transport.get_write_buffer_size() > 0:
+        if transport is None or self.unsent:
             return False
         return unacknowledged(transport.get_extra_info("socket")) == 0
+
+    @property
+    def unsent(self) -> int:
+        """Return how many bytes wait in this process for the peer to read."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    @property
+    def buffered(self) -> int:
+        """Return how many bytes were read and wait: part of a block, or blocks while paused."""
+        return len(self._buffer)
 
     @property
     def unread(self) -> int:

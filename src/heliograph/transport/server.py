@@ -97,7 +97,8 @@ class ServerConnection(BlockConnection):
         self.listener = listener
         self.state: Any = None
         """For the router to keep what it knows of this client, in a type of its own."""
-        self._unanswered = 0
+        self.unanswered = 0
+        """Commands that were received and have no answer yet."""
         # Of the protocol's commands, which are known at run time.
         self._window: RequestWindow[Any] = RequestWindow(listener.protocol.bulky_commands)
         self._dispatching = False
@@ -108,7 +109,7 @@ class ServerConnection(BlockConnection):
 
     def send_all(self, messages: Sequence[Answer], answered: int) -> None:
         """Answers and pushes together; `answered` of them are answers."""
-        self._unanswered -= answered
+        self.unanswered -= answered
         if self.established is not None and not self.is_closing:
             try:
                 self.push(messages)
@@ -144,7 +145,7 @@ class ServerConnection(BlockConnection):
             self.established is not None
             and self.write_paused_at is None
             and not self._window.waiting
-            and self._unanswered < self.listener.limits.max_unanswered
+            and self.unanswered < self.listener.limits.max_unanswered
         )
 
     def _begin(self, facts: TlsFacts, alpn: str | None) -> Handshake:
@@ -160,7 +161,7 @@ class ServerConnection(BlockConnection):
         session = self.established.session  # type: ignore[union-attr]
         items = decode_requests(session, self.protocol.commands, content)
         requests = [item for item in items if isinstance(item, Request)]
-        self._unanswered += len(items)
+        self.unanswered += len(items)
         if len(requests) != len(items):
             self.answer([self._refusal(item) for item in items if isinstance(item, Failure)])
         if requests and self._window.admits(requests):
@@ -177,7 +178,7 @@ class ServerConnection(BlockConnection):
             return  # an answer given at once: the loop below goes on
         self._dispatching = True
         while self._window.waiting and self.is_writable:
-            requests = self._window.release(self._unanswered - len(self._window.waiting))
+            requests = self._window.release(self.unanswered - len(self._window.waiting))
             if not requests:
                 break
             self._call(self.listener.router.received, self, requests)
@@ -192,7 +193,7 @@ class ServerConnection(BlockConnection):
             self.close()
 
     def _bad_block(self) -> None:
-        self._unanswered += 1
+        self.unanswered += 1
         self.answer([self._refusal(Failure(b"", b"", ErrorCode.BLOCK))])
 
     def _refusal(self, failure: Failure) -> Answer:
