@@ -122,7 +122,7 @@ async def test_a_subscription_that_only_one_router_may_use(tmp_path: Path) -> No
     """The phone knows the router's VAPID key by its address, and refuses other signatures."""
     key, other = generate_vapid_key(), generate_vapid_key()
     vapid = Vapid.from_pem(key, "mailto:a@example.com").public_key
-    address = f"{NTF}?vapid={vapid}"
+    address = f"{NTF}/?vapid={vapid}"
     async with Phone.create(
         tmp_path / "phone", "Alice", [ADDRESS], [address], settings=CHEAP
     ) as phone:

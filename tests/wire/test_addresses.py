@@ -19,6 +19,7 @@ from heliograph.wire.addresses import (
     smp_server,
     split_vapid,
     valid_password,
+    with_vapid,
 )
 from heliograph.wire.errors import ErrorCode, WireError
 from heliograph.wire.primitives import Codec, Reader, b64encode
@@ -312,18 +313,28 @@ NTF_TEXT = f"ntf://{KEY_HASH}@ntf.example:443"
 @pytest.mark.parametrize("padded", [True, False])
 def test_a_vapid_key_in_an_address(padded: bool) -> None:
     key = b64encode(VAPID) if padded else b64encode(VAPID).rstrip("=")
-    text = f"{NTF_TEXT}?vapid={key}"
-    assert split_vapid(text) == (NTF_TEXT, VAPID)
-    assert decode_address(text) == decode_address(NTF_TEXT)
+    text = with_vapid(decode_address(NTF_TEXT), key)
+    assert text == f"{NTF_TEXT}/?vapid={key}", "as the reference writes and reads it"
+    for spelling in (text, f"{NTF_TEXT}/?other=AAAA&vapid={key}&more=1"):
+        assert split_vapid(spelling) == (NTF_TEXT, VAPID)
+        assert decode_address(spelling) == decode_address(NTF_TEXT)
 
 
-@pytest.mark.parametrize("text", [NTF_TEXT, f"{A}a?vapid=AAAA", f"ntf://{KEY_HASH}@a?other=AAAA"])
+@pytest.mark.parametrize("text", [NTF_TEXT, f"{A}a/?vapid=AAAA", f"{NTF_TEXT}?vapid=AAAA"])
 def test_addresses_without_a_vapid_key(text: str) -> None:
     assert split_vapid(text) == (text, None)
 
 
+def test_parameters_of_later_versions() -> None:
+    assert split_vapid(f"{NTF_TEXT}/?other=AAAA") == (NTF_TEXT, None)
+
+
 @pytest.mark.parametrize("key", [b"\4", bytes(65), VAPID + b"x"])
 def test_a_malformed_vapid_key(key: bytes) -> None:
-    for text in (f"{NTF_TEXT}?vapid={b64encode(key)}", f"{NTF_TEXT}?vapid=", f"{NTF_TEXT}?vapid=!"):
+    for text in (
+        f"{NTF_TEXT}/?vapid={b64encode(key)}",
+        f"{NTF_TEXT}/?vapid=",
+        f"{NTF_TEXT}/?vapid=!",
+    ):
         with pytest.raises(WireError):
             decode_address(text)

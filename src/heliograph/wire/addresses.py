@@ -1,7 +1,7 @@
 """Router addresses, text and binary: `smp://<fingerprint>[:password]@host1[,host2...][:port]`.
 
-The text of a notification router may end with `?vapid=<key>`, the key that apps subscribe with at a
-Web Push service.
+The text of a notification router may end with `/?vapid=<key>`, the key that apps subscribe with at
+a Web Push service, as in the reference's Web Push branch; other parameters are for later versions.
 """
 
 import re
@@ -49,7 +49,7 @@ _ADDRESS = re.compile(
     re.DOTALL,
 )
 
-_VAPID = re.compile(r"(?P<address>ntf://.+)\?vapid=(?P<key>[^?]*)", re.DOTALL)
+_PARAMETERS = re.compile(r"(?P<address>ntf://[^/]+)/\?(?P<list>[^?]*)", re.DOTALL)
 VAPID_KEY_SIZE = 65
 
 
@@ -124,13 +124,21 @@ def decode_address(text: str) -> ServerAddress:
 
 def split_vapid(text: str) -> tuple[str, bytes | None]:
     """Return an address without its VAPID key, and the key, an uncompressed P-256 point."""
-    match = _VAPID.fullmatch(text)
+    match = _PARAMETERS.fullmatch(text)
     if match is None:
         return text, None
-    key = b64decode(match["key"])
+    keys = [item[6:] for item in match["list"].split("&") if item.startswith("vapid=")]
+    if not keys:
+        return match["address"], None
+    key = b64decode(keys[0])
     if len(key) != VAPID_KEY_SIZE or key[0] != 4:
         raise _bad("a VAPID key that is no P-256 point")
     return match["address"], key
+
+
+def with_vapid(address: ServerAddress, key: str) -> str:
+    """Return an address with the text of a VAPID key."""
+    return f"{address}/?vapid={key}"
 
 
 def valid_password(password: bytes) -> bool:

@@ -327,7 +327,7 @@ def test_vapid_key(directory: Path) -> None:
     done = run("vapid-key", "--dir", directory)
     address = run("address", "--dir", directory).stdout.strip()
     with_key = run("address", "--dir", directory, "--vapid").stdout
-    assert with_key == f"{address}?vapid={done.stdout}"
+    assert with_key == f"{address}/?vapid={done.stdout}"
     assert (done.returncode, len(done.stdout.strip())) == (0, 87)
     (directory / "vapid.key").unlink()
     assert run("vapid-key", "--dir", directory).returncode == 1

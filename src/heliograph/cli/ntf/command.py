@@ -16,7 +16,7 @@ from heliograph.runtime.config.file import FILE_NAME, load
 from heliograph.runtime.errors import StartError
 from heliograph.runtime.files import make_private_directory
 from heliograph.runtime.identity import CA_KEY, FILES
-from heliograph.wire.addresses import Scheme, ServerAddress
+from heliograph.wire.addresses import Scheme, ServerAddress, with_vapid
 
 _DESCRIPTION = """\
 A notification router subscribes to messaging routers on behalf of phones, and wakes a phone through
@@ -64,7 +64,7 @@ def add(commands: Subparsers) -> None:
     address.add_argument(
         "--vapid",
         action="store_true",
-        help="with the key that Web Push and UnifiedPush apps subscribe with, as ?vapid=KEY",
+        help="with the key that Web Push and UnifiedPush apps subscribe with, as /?vapid=KEY",
     )
     ROUTER.add_check(actions, _checks)
     ini = add_action(
@@ -101,7 +101,7 @@ def _with_vapid(options: argparse.Namespace, config: NtfConfig, address: ServerA
         return str(address)
     from heliograph.ntf.providers import load_vapid
 
-    return f"{address}?vapid={load_vapid(config, options.dir).public_key}"
+    return with_vapid(address, load_vapid(config, options.dir).public_key)
 
 
 def _create_vapid_key(config: NtfConfig, directory: Path) -> Iterable[str]:
