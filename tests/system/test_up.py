@@ -1,6 +1,12 @@
-"""`heliograph up` as an operator uses it: real processes, a real page, a real browser."""
+"""`heliograph up` as an operator uses it: real processes, a real page, a real browser.
 
+With `HELIOGRAPH_PICTURE_SECONDS` the pipeline runs too, and phones send messages for so long before
+the screenshot, build/artefacts/system.png: docs/page.png is such a one, of 600 seconds.
+"""
+
+import asyncio
 import json
+import math
 import os
 import signal
 import subprocess
@@ -18,10 +24,13 @@ from hypothesis import HealthCheck, given, settings
 from heliograph.system import state
 from heliograph.system.layout import Layout
 from heliograph.system.state import PartState
+from heliograph.web.push_test import PushTest
 from tests.waiting import block_until
 from tests.web.browser import CHROMIUM, tab
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+PICTURE_SECONDS = float(os.environ.get("HELIOGRAPH_PICTURE_SECONDS", "0"))
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180 + PICTURE_SECONDS)]
 
 
 def heliograph(*arguments: str | Path, timeout: float = 90) -> "subprocess.CompletedProcess[str]":
@@ -51,7 +60,8 @@ class System:
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     root = tmp_path_factory.mktemp("system") / "home"
-    done = heliograph("up", "--dir", root, "--no-pipeline", "--any-port", "--detach")
+    options = () if PICTURE_SECONDS else ("--no-pipeline",)
+    done = heliograph("up", "--dir", root, *options, "--any-port", "--detach")
     assert done.returncode == 0, done.stderr
     assert "http://127.0.0.1:" in done.stdout
     try:
@@ -109,8 +119,15 @@ async def test_the_page_in_a_browser(system: System) -> None:
     assert pid is not None
     works = "document.getElementById('state').textContent === 'Everything works'"
     async with tab() as page:
+        await page.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=1280, height=900, deviceScaleFactor=1, mobile=False,
+        )  # fmt: skip
         await page.call("Page.navigate", url=system.url)
         await page.until(f"document.getElementById('state') !== null && {works}")
+        await _send_messages(system, PICTURE_SECONDS)
+        await page.until(works)
+        await page.save("system")
         os.kill(pid, signal.SIGSTOP)
         try:
             await page.until("document.getElementById('health').className === 'critical'")
@@ -123,6 +140,27 @@ async def test_the_page_in_a_browser(system: System) -> None:
         await page.key("Enter", 13, "\r")
         await page.until("document.querySelector('#tested .good') !== null")
         assert page.complaints == []
+
+
+async def _send_messages(system: System, seconds: float) -> None:
+    """Send messages to phones, in waves, each through both routers and a push provider."""
+    if not seconds:
+        return
+    smp, ntf = (system.status.parts[name].address for name in ("smp", "ntf"))
+    control = system.status.parts["apns"].address.split()[-1]
+    for name in ("alice", "bob"):
+        phone = system.layout.root.parent / name
+        assert heliograph("device", "init", "--dir", phone, "--name", name, "--smp", smp,
+                          "--ntf", ntf).returncode == 0  # fmt: skip
+        assert heliograph("device", "register", "--dir", phone, "--apns", control).returncode == 0
+    probing = PushTest(system.layout)
+    loop = asyncio.get_running_loop()
+    begin = loop.time()
+    while (elapsed := loop.time() - begin) < seconds:
+        wave = 1 + round(3 * (1 + math.sin(elapsed / 40)))
+        results = await asyncio.gather(*(probing.run() for _ in range(wave)))
+        assert all(result["ok"] for result in results)
+        await asyncio.sleep(0.5)
 
 
 def test_the_status_of_a_router_that_hangs(system: System) -> None:

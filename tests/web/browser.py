@@ -4,16 +4,20 @@ import asyncio
 import base64
 import contextlib
 import itertools
+import os
 import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 TIMEOUT = 40.0
+ARTEFACTS = Path(os.environ.get("HELIOGRAPH_ARTEFACTS", "build/artefacts"))
+"""Where screenshots go."""
 
 
 class Tab:
@@ -69,6 +73,16 @@ class Tab:
         found = await self.call("Page.captureScreenshot", captureBeyondViewport=True)
         return base64.b64decode(found["data"])
 
+    async def save(self, name: str) -> None:
+        """Save a screenshot of the whole page in `ARTEFACTS`."""
+        picture = await self.screenshot()
+
+        def write() -> None:
+            ARTEFACTS.mkdir(parents=True, exist_ok=True)
+            (ARTEFACTS / f"{name}.png").write_bytes(picture)
+
+        await asyncio.to_thread(write)
+
     async def close(self) -> None:
         self._reader.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -98,6 +112,7 @@ async def tab() -> AsyncIterator[Tab]:
             "--headless=new",
             "--no-sandbox",
             "--disable-gpu",
+            "--hide-scrollbars",  # a screenshot of the whole page has none
             "--disable-dev-shm-usage",
             "--remote-debugging-port=0",
             f"--user-data-dir={directory}",

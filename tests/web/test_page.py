@@ -1,10 +1,10 @@
 """The page in a real browser, in every state an operator may see it in.
 
-Screenshots go to `HELIOGRAPH_ARTEFACTS` (build/artefacts); docs/page.png is one of them.
+The routers behind it are made up, so that each state comes at once: tests/system/test_up.py has
+real ones. Screenshots go to `HELIOGRAPH_ARTEFACTS` (build/artefacts).
 """
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,7 +28,6 @@ pytestmark = [
     pytest.mark.timeout(180),
 ]
 
-ARTEFACTS = Path(os.environ.get("HELIOGRAPH_ARTEFACTS", "build/artefacts"))
 MINE = "ab" * 16
 ACCEPTED_IN_10_MS, ACCEPTED_IN_100_MS = 30, 12
 
@@ -207,13 +206,7 @@ class World:
         await self.page.until(f"document.getElementById('problems').textContent.includes('{text}')")
 
     async def save(self, name: str) -> None:
-        picture = await self.page.screenshot()
-
-        def write() -> None:
-            ARTEFACTS.mkdir(parents=True, exist_ok=True)
-            (ARTEFACTS / f"page-{name}.png").write_bytes(picture)
-
-        await asyncio.to_thread(write)
+        await self.page.save(f"page-{name}")
 
 
 @asynccontextmanager
@@ -250,8 +243,10 @@ async def test_healthy(world: World) -> None:
     await page.until("document.querySelectorAll('#processes tbody tr').length === 4")
     labels = "[...document.querySelectorAll('.u-legend .u-label')].map((e) => e.textContent)"
     assert {"accepted", "failed", "p50", "p90", "p99"} <= set(await page.evaluate(labels))
+    assert await page.evaluate("document.querySelectorAll('#checks .ok').length") == 8
     await page.until("document.getElementById('version').textContent.length > 2")
-    await asyncio.sleep(8)  # for charts with some points
+    await page.until("charts.throughput.data[0].length >= 3")
+    await _charts_show_the_range(page)
     await world.save("healthy")
     await _search_by_keyboard(page)
     await world.save("search")
@@ -260,6 +255,18 @@ async def test_healthy(world: World) -> None:
         assert await page.evaluate("document.documentElement.scrollWidth") <= width
         await world.save(f"dark-{width}")
     assert page.complaints == []
+
+
+async def _charts_show_the_range(page: Tab) -> None:
+    """A few points are not stretched over the range; the values under the cursor are shown."""
+    plot = "charts.throughput.plot"
+    scale = f"{plot}.scales.x"
+    assert await page.evaluate(f"{scale}.max - {scale}.min") == pytest.approx(600, abs=1)
+    await page.evaluate(f"{plot}.setCursor({{left: {plot}.over.clientWidth - 2, top: 9}})")
+    tip = await page.evaluate("document.querySelector('#chart-throughput .tip').innerText")
+    assert "accepted" in tip
+    assert await page.evaluate("document.querySelector('#chart-latency .tip').hidden")
+    await page.evaluate(f"{plot}.setCursor({{left: -10, top: -10}})")
 
 
 async def _search_by_keyboard(page: Tab) -> None:

@@ -1,4 +1,4 @@
-// Time-series charts over uPlot: axes, legend with the value under the cursor, gaps, zoom by dragging.
+// Time-series charts over uPlot: axes, legend, tooltip, gaps, zoom by dragging.
 "use strict";
 
 const HEIGHT = 210;
@@ -27,30 +27,27 @@ class Chart {
     this.log = log;
     this.empty = empty;
     this.data = [[], ...lines.map(() => [])];
+    this.window = [0, 1];
+    this.zoomed = false;
     this.plot = null;
     new ResizeObserver(() => this.resize()).observe(box);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     this.draw();
   }
 
-  // `columns` has `at` and one array for each line; a null is a gap.
-  show(columns, lines = this.lines) {
+  // `columns` has `at` and one array for each line; a null is a gap. `window` is the time shown, also where there are no values.
+  show(columns, window, lines = this.lines) {
     const redraw = lines !== this.lines;
     this.lines = lines;
+    this.window = window;
     this.data = [columns.at, ...lines.map((line) => columns[line.column].map((value) => (this.log && value !== null ? Math.max(value, 0.1) : value)))];
     if (redraw || this.plot === null || this.isEmpty() !== this.wasEmpty) this.draw();
-    else this.plot.setData(this.data, !this.isZoomed());
+    else this.plot.setData(this.data, !this.zoomed);
     this.describe();
   }
 
   isEmpty() {
     return !this.data.slice(1).some((column) => column.some((value) => value !== null));
-  }
-
-  isZoomed() {
-    const { min, max } = this.plot.scales.x;
-    const at = this.plot.data[0];
-    return at.length > 1 && (min > at[0] || max < at[at.length - 1]);
   }
 
   resize() {
@@ -66,17 +63,30 @@ class Chart {
     this.plot = new uPlot({
       width: this.box.clientWidth || 300,
       height: HEIGHT,
-      scales: { y: this.log ? { distr: 3, log: 10 } : { range: (_, low, high) => [0, Math.max(high || 0, 1)] } },
+      padding: [10, 24, 0, 0],
+      scales: { x: { range: (_, low, high) => (this.zoomed ? [low, high] : this.window) }, y: this.log ? { distr: 3, log: 10 } : { range: (_, low, high) => [0, Math.max(high || 0, 1)] } },
       axes: [{ ...axis, values: timeLabels, space: 70 }, { ...axis, values, size: 52 }],
-      cursor: { drag: { x: true, y: false }, focus: { prox: 24 } },
+      cursor: {
+        drag: { x: true, y: false }, focus: { prox: 24 },
+        bind: { dblclick: (_, __, reset) => (event) => { this.zoomed = false; reset(event); } },
+      },
+      legend: { live: false },
+      hooks: {
+        setSelect: [(plot) => { this.zoomed = plot.select.width > 0; }],
+        setCursor: [(plot) => this.point(plot)],
+      },
       series: [
-        { label: "time", value: (_, at) => (at === null ? "–" : new Date(at * 1000).toLocaleString("en-GB", { dateStyle: "short", timeStyle: "medium" })) },
+        {},
         ...this.lines.map((line) => ({
           label: line.label, stroke: colour(line.colour), width: 2, dash: line.dash, spanGaps: false,
-          points: { show: (plot, index, first, last) => last - first < 40, size: 5 }, value: (_, value) => formatted(value, this.unit),
+          points: { show: (plot, index, first, last) => last - first < 40, size: 5 },
         })),
       ],
     }, this.data, this.box);
+    this.tip = document.createElement("div");
+    this.tip.className = "tip";
+    this.tip.hidden = true;
+    this.plot.over.append(this.tip);
     if (this.wasEmpty) {
       const note = document.createElement("p");
       note.className = "empty";
@@ -84,6 +94,27 @@ class Chart {
       this.box.append(note);
     }
     this.describe();
+  }
+
+  // Show the values under the cursor beside it.
+  point(plot) {
+    const { idx, left } = plot.cursor;
+    const isShown = idx !== null && idx !== undefined && left >= 0 && !this.wasEmpty;
+    this.tip.hidden = !isShown;
+    if (!isShown) return;
+    const at = new Date(this.data[0][idx] * 1000).toLocaleString("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit" });
+    this.tip.replaceChildren(at, ...this.lines.map((line, index) => {
+      const row = document.createElement("div");
+      const name = document.createElement("span");
+      name.className = line.colour.slice(2);
+      name.textContent = line.label;
+      row.append(name, formatted(this.data[index + 1][idx], this.unit));
+      return row;
+    }));
+    const isRight = left > plot.over.clientWidth / 2;
+    this.tip.classList.toggle("left", isRight);
+    this.tip.style.insetInlineStart = isRight ? "" : `${left + 12}px`;
+    this.tip.style.insetInlineEnd = isRight ? `${plot.over.clientWidth - left + 12}px` : "";
   }
 
   describe() {

@@ -4,10 +4,11 @@
 const SVG = "http://www.w3.org/2000/svg";
 const LIVE_MS = 2000;
 const HISTORY_MS = 60000;
-const SERIES_LENGTH = { "10m": 300, "24h": 1440 };
+const SERIES = { "10m": { length: 300, seconds: 600 }, "24h": { length: 1440, seconds: 86400 } };
 const choice = { range: "10m", hours: null };
 const loaded = { range: null, columns: null };
 let lastSeen = null;
+let serverTime = 0;
 
 const byId = (id) => document.getElementById(id);
 const number = (value) => (value === null ? "–" : value.toLocaleString("en", { maximumFractionDigits: value !== 0 && Math.abs(value) < 10 ? 2 : 0 }));
@@ -62,6 +63,7 @@ function rows(table, entries, nothing) {
   const made = entries.map((cells) => {
     const row = element("tr");
     row.append(...cells.map((cell) => (cell instanceof Node ? cell : element("td", cell))));
+    [...row.cells].forEach((cell, index) => { cell.dataset.label = table.tHead.rows[0].cells[index].textContent; });
     return row;
   });
   if (made.length === 0) {
@@ -112,6 +114,32 @@ function showHealth(now) {
   document.title = now.state === "ok" || now.state === "unknown" ? "Heliograph" : `(${now.problems.length}) Heliograph`;
 }
 
+// What was looked at, with the worst problem of its kind: the keys of problems begin with their kind.
+function showChecks(now) {
+  const disk = Math.min(...now.disks.map((item) => item.free));
+  const running = now.processes.filter((process) => process.state === "running").length;
+  const working = now.providers.filter((provider) => provider.state === "ok").length;
+  const pending = Object.values(now.pending).reduce((sum, count) => sum + count, 0);
+  const answers = (name) => (now.routers[name].as_of === null ? "no values yet" : now.routers[name].is_stale ? "no answer" : "answers");
+  const checks = [
+    ["router:smp", "Messaging router", answers("smp")],
+    ["router:ntf", "Notification router", answers("ntf")],
+    ["provider", "Push providers", now.providers.length === 0 ? "none" : working ? `${working} working` : "idle"],
+    ["pending", "Pending pushes", pending ? number(pending) : "none"],
+    ["process", "Processes", now.processes.length ? `${running} of ${now.processes.length} run` : "not known"],
+    ["disk", "Disk", now.disks.length ? `${bytes(disk)} free` : "not known"],
+    ["certificate", "Certificates", "valid"],
+    ["pipeline", "Data pipeline", now.pipeline.state],
+  ];
+  byId("checks").replaceChildren(...checks.map(([kind, name, value]) => {
+    const found = now.problems.filter((problem) => problem.key.startsWith(kind));
+    const severity = found.length ? found[0].severity : now.state === "unknown" || value === "off" ? "unknown" : "ok";
+    const item = element("li", undefined, severity);
+    item.append(element("b", name), element("span", found.length ? `${found.length} ${found.length > 1 ? "problems" : "problem"}` : value));
+    return item;
+  }));
+}
+
 function showStaleness(now) {
   for (const box of document.querySelectorAll("[data-router]")) {
     const router = now.routers[box.dataset.router];
@@ -136,7 +164,9 @@ const CLASSES = { ok: "good", running: "good", idle: "none", starting: "warn", f
 const stateCell = (state) => element("td", state, CLASSES[state]);
 
 function showRouters(now) {
-  rows(byId("providers"), now.providers.map((provider) => [
+  // Tokens of the null provider only test routers.
+  const providers = now.providers.filter((provider) => provider.name !== "apns_null" || provider.accepted);
+  rows(byId("providers"), providers.map((provider) => [
     provider.name, stateCell(provider.state), number(provider.accepted), number(provider.failed), number(provider.in_flight),
   ]), "No push provider is configured: set `[push.apns]`, `[push.fcm]` or `[push.webpush]` in ntf/config.toml.");
   rows(byId("failures"), now.failures.map((failure) => [failure.reason, number(failure.recent), number(failure.total)]), "No push has failed.");
@@ -209,9 +239,11 @@ function showMachine(now) {
 }
 
 function showLive(now) {
+  serverTime = now.at;
   setText("connection", `as of ${clock(now.at)}`);
   setText("version", now.version);
   showHealth(now);
+  showChecks(now);
   showStaleness(now);
   showTiles(now);
   showRouters(now);
@@ -236,13 +268,14 @@ const charts = {
   messages: new Chart(byId("chart-messages"), { lines: [{ label: "sent", column: "messages", colour: "--c1" }, { label: "received", column: "messages_received", colour: "--c2", dash: [6, 4] }], empty: "No values yet." }),
 };
 
-function showSeries(columns) {
+function showSeries(columns, seconds) {
+  const shown = [serverTime - seconds, serverTime];
   setText("range-note", "Drag to zoom, double-click to reset.");
   setText("c-throughput", "Pushes and notifications per second");
-  charts.throughput.show(columns, LINES.throughput);
-  charts.latency.show(columns, LINES.latency);
-  charts.pending.show(columns);
-  charts.messages.show(columns);
+  charts.throughput.show(columns, shown, LINES.throughput);
+  charts.latency.show(columns, shown, LINES.latency);
+  charts.pending.show(columns, shown);
+  charts.messages.show(columns, shown);
 }
 
 // An hour without a notification is a gap, not a line across it.
@@ -256,8 +289,9 @@ function showHistory(history) {
   const note = history.points.length ? "By hour, from the data pipeline." : "The data pipeline has no notifications of this time.";
   setText("range-note", `${note} Drag to zoom, double-click to reset.`);
   setText("c-throughput", "Notifications per hour");
-  charts.throughput.show(columns, LINES.hourly);
-  charts.latency.show(columns, LINES.hourlyLatency);
+  const shown = [at[0], end + hour];
+  charts.throughput.show(columns, shown, LINES.hourly);
+  charts.latency.show(columns, shown, LINES.hourlyLatency);
 }
 
 async function refreshSeries() {
@@ -269,11 +303,11 @@ async function refreshSeries() {
   if (choice.range !== range) return;
   const columns = {};
   for (const [name, values] of Object.entries(added)) {
-    if (Array.isArray(values)) columns[name] = [...(kept ? kept[name] : []), ...values].slice(-SERIES_LENGTH[range]);
+    if (Array.isArray(values)) columns[name] = [...(kept ? kept[name] : []), ...values].slice(-SERIES[range].length);
   }
   loaded.range = range;
   loaded.columns = columns;
-  showSeries(columns);
+  showSeries(columns, SERIES[range].seconds);
 }
 
 // Search.
