@@ -303,6 +303,12 @@ async def test_a_router_that_hangs_and_comes_back(world: World) -> None:
         await world.page.evaluate("document.querySelectorAll('.stale[data-router=smp]').length")
         == 0
     )
+    unknown = "[...document.querySelectorAll('#checks .unknown b')].map((e) => e.textContent)"
+    assert await world.page.evaluate(unknown) == [
+        "Push providers",
+        "Pending pushes",
+        "Certificates",
+    ], "nothing is called good that is not known"
     await world.save("router-stopped")
     world.ntf.is_silent = False
     await world.state("Everything works")
@@ -359,6 +365,7 @@ async def test_a_page_without_its_server(world: World) -> None:
     )  # fmt: skip
     await world.state("This page has lost its server")
     assert await world.page.evaluate("document.body.classList.contains('disconnected')")
+    assert await world.page.evaluate("document.getElementById('checks').children.length") == 0
     await world.save("disconnected")
     await world.page.call(
         "Network.emulateNetworkConditions",

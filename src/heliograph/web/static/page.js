@@ -120,22 +120,24 @@ function showChecks(now) {
   const running = now.processes.filter((process) => process.state === "running").length;
   const working = now.providers.filter((provider) => provider.state === "ok").length;
   const pending = Object.values(now.pending).reduce((sum, count) => sum + count, 0);
-  const answers = (name) => (now.routers[name].as_of === null ? "no values yet" : now.routers[name].is_stale ? "no answer" : "answers");
+  const isKnown = (name) => !now.routers[name].is_stale;
+  const answers = (name) => (now.routers[name].as_of === null ? "no values yet" : "answers");
+  // The last is whether it is known at all: what a silent router said is not.
   const checks = [
-    ["router:smp", "Messaging router", answers("smp")],
-    ["router:ntf", "Notification router", answers("ntf")],
-    ["provider", "Push providers", now.providers.length === 0 ? "none" : working ? `${working} working` : "idle"],
-    ["pending", "Pending pushes", pending ? number(pending) : "none"],
-    ["process", "Processes", now.processes.length ? `${running} of ${now.processes.length} run` : "not known"],
-    ["disk", "Disk", now.disks.length ? `${bytes(disk)} free` : "not known"],
-    ["certificate", "Certificates", "valid"],
-    ["pipeline", "Data pipeline", now.pipeline.state],
+    ["router:smp", "Messaging router", answers("smp"), isKnown("smp")],
+    ["router:ntf", "Notification router", answers("ntf"), isKnown("ntf")],
+    ["provider", "Push providers", working ? `${working} working` : "idle", isKnown("ntf")],
+    ["pending", "Pending pushes", pending ? number(pending) : "none", isKnown("ntf")],
+    ["process", "Processes", `${running} of ${now.processes.length} run`, now.processes.length > 0],
+    ["disk", "Disk", `${bytes(disk)} free`, now.disks.length > 0],
+    ["certificate", "Certificates", "valid", isKnown("ntf") && isKnown("smp")],
+    ["pipeline", "Data pipeline", now.pipeline.state, !["off", "unknown", "empty"].includes(now.pipeline.state)],
   ];
-  byId("checks").replaceChildren(...checks.map(([kind, name, value]) => {
+  byId("checks").replaceChildren(...checks.map(([kind, name, value, known]) => {
     const found = now.problems.filter((problem) => problem.key.startsWith(kind));
-    const severity = found.length ? found[0].severity : now.state === "unknown" || value === "off" ? "unknown" : "ok";
-    const item = element("li", undefined, severity);
-    item.append(element("b", name), element("span", found.length ? `${found.length} ${found.length > 1 ? "problems" : "problem"}` : value));
+    const item = element("li", undefined, found.length ? found[0].severity : known ? "ok" : "unknown");
+    const count = `${found.length} ${found.length > 1 ? "problems" : "problem"}`;
+    item.append(element("b", name), element("span", found.length ? count : known || kind === "pipeline" ? value : "not known"));
     return item;
   }));
 }
@@ -370,6 +372,7 @@ function showConnection(problem) {
   byId("health").className = "critical";
   delete byId("problems").dataset.shown;
   byId("problems").replaceChildren();
+  byId("checks").replaceChildren();
 }
 
 async function every(interval, action) {
