@@ -198,6 +198,18 @@ def test_logs(system: System) -> None:
     assert (done.returncode, "there is ntf" in done.stderr or "ntf" in done.stderr) == (1, True)
 
 
+def test_addresses_for_phones(system: System) -> None:
+    """They are those that the routers print, with the key that an app subscribes with."""
+    found = system.get("api/addresses")
+    assert found["smp"] == system.status.parts["smp"].address
+    done = heliograph("ntf", "address", "--dir", system.layout.root, "--vapid")
+    assert found["ntf"] == done.stdout.strip()
+    with urllib.request.urlopen(f"{system.url}api/qr?router=ntf", timeout=10) as answer:
+        assert answer.headers["Content-Type"].startswith("image/svg+xml")
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        urllib.request.urlopen(f"{system.url}api/qr?router=nobody", timeout=10)
+
+
 def test_the_router_works(system: System) -> None:
     done = heliograph("ntf", "probe", "--dir", system.layout.ntf)
     assert done.returncode == 0, done.stdout

@@ -150,6 +150,9 @@ class Nothing:
     def history(self, hours: int) -> dict[str, Any]:
         raise RuntimeError("the tables are damaged")
 
+    def addresses(self) -> dict[str, str | None]:
+        return {"ntf": None, "smp": None}
+
     def search(self, wanted: str) -> dict[str, Any]:
         return {}
 

@@ -29,6 +29,7 @@ pytestmark = [
 ]
 
 MINE = "ab" * 16
+NTF_ADDRESS = f"ntf://{'A' * 43}=@ntf.example.com/?vapid={'B' * 87}"
 ACCEPTED_IN_10_MS, ACCEPTED_IN_100_MS = 30, 12
 
 
@@ -160,6 +161,9 @@ class FakeSources:
             if back % 9
         ]
         return {"hours": hours, "points": points, "outcomes": {"accepted": 95}}
+
+    def addresses(self) -> dict[str, str | None]:
+        return {"ntf": NTF_ADDRESS, "smp": None}
 
     def search(self, wanted: str) -> dict[str, Any]:
         if wanted != MINE:
@@ -372,6 +376,22 @@ async def test_a_page_without_its_server(world: World) -> None:
         offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1,
     )  # fmt: skip
     await world.state("Everything works")
+
+
+async def test_pairing(world: World) -> None:
+    """A phone scans the addresses; a router that does not run is named."""
+    page = world.page
+    await world.resize(320, "dark")
+    await page.call("Page.navigate", url=f"{world.url}pair")
+    await page.until("document.querySelector('[data-part=ntf] img')?.naturalWidth > 0")
+    assert await page.evaluate("document.querySelector('.address').textContent") == NTF_ADDRESS
+    assert "heliograph up" in await page.evaluate(
+        "document.querySelector('[data-part=smp] .code').textContent"
+    )
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 320
+    await _axe(page)
+    await world.save("pair")
+    assert page.complaints == []
 
 
 async def test_login(world: World, tmp_path: Path) -> None:

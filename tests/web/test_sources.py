@@ -38,6 +38,7 @@ def test_a_new_system(sources: SystemSources) -> None:
     assert sources.history(24) == {"hours": 24, "points": [], "outcomes": {}}
     assert sources.search(MINE)["kind"] == "nothing"
     assert sources.search("AAAA")["kind"] == "nothing"
+    assert sources.addresses() == {"smp": None, "ntf": None}
 
 
 def test_a_notification_that_only_the_journal_knows(layout: Layout, sources: SystemSources) -> None:

@@ -153,12 +153,21 @@ class RouterCommands(Generic[C, L]):
 
         def run(options: argparse.Namespace) -> int:
             config = self.load(options)
-            print(change(options, config, self.address(config, options.dir)))
+            text = str(change(options, config, self.address(config, options.dir)))
+            print(text)
+            if options.qr:
+                import segno
+
+                segno.make_qr(text).terminal(compact=True)
             if config.listen.port == 0 and process.running_address(options.dir) is None:
                 print("Port 0: the router takes a free port when it starts.", file=sys.stderr)
             return 0
 
-        return add_action(actions, self.part, "address", "print the address that clients use", run)
+        parser = add_action(
+            actions, self.part, "address", "print the address that clients use", run
+        )
+        parser.add_argument("--qr", action="store_true", help="also as a QR code, for a phone")
+        return parser
 
     def add_check(
         self, actions: Subparsers, checks: Callable[[C, Path], Iterable[Callable[[], object]]]

@@ -36,6 +36,8 @@ class Sources(Protocol):
 
     def search(self, wanted: str) -> JsonObject: ...
 
+    def addresses(self) -> dict[str, str | None]: ...
+
 
 class Monitor:
     """The state of a system now, refreshed by `run`."""

@@ -134,6 +134,7 @@ _SEARCH = _object(
     facts=_list(_object(name=_TEXT, value=_TEXT)),
     events=_list(_object(at=_NUMBER, part=_TEXT, what=_TEXT)),
 )
+_ADDRESSES = _object(ntf=_or_null(_TEXT), smp=_or_null(_TEXT))
 _TEST_PUSH = _object(
     ok=_BOOLEAN,
     problem=_or_null(_TEXT),
@@ -204,6 +205,7 @@ def specification() -> JsonObject:
                 _SEARCH,
                 _query("id", True, wanted, "the id that its owner sees"),
             ),
+            "/api/addresses": _get("The addresses of the routers, for apps", _ADDRESSES),
             "/api/test-push": _post(
                 "Send a message through both routers to a simulated phone",
                 _TEST_PUSH,

@@ -16,6 +16,7 @@ from heliograph.tasks import TaskScope
 from heliograph.web.guard import guard
 from heliograph.web.monitor import Monitor
 from heliograph.web.openapi import MAX_HOURS, MAX_ID, specification
+from heliograph.web.pairing import qr_svg
 from heliograph.web.push_test import PushTest
 from heliograph.web.series import RANGES
 
@@ -23,6 +24,8 @@ __all__ = ["serve"]
 
 _STATIC = {
     "index.html": "text/html",
+    "pair.html": "text/html",
+    "pair.js": "text/javascript",
     "page.css": "text/css",
     "page.js": "text/javascript",
     "charts.js": "text/javascript",
@@ -44,11 +47,14 @@ class _StatusPage:
     def routes(self) -> list[web.RouteDef]:
         return [
             web.get("/", self._file("index.html")),
-            *(web.get(f"/{name}", self._file(name)) for name in _STATIC if name != "index.html"),
+            web.get("/pair", self._file("pair.html")),
+            *(web.get(f"/{name}", self._file(name)) for name in _STATIC if "html" not in name),
             web.get("/api/live", self._live),
             web.get("/api/series", self._series),
             web.get("/api/history", self._history),
             web.get("/api/search", self._search),
+            web.get("/api/addresses", self._addresses),
+            web.get("/api/qr", self._qr_code),
             web.get("/api/openapi.json", self._openapi),
             web.post("/api/test-push", self._test_push),
         ]
@@ -87,6 +93,19 @@ class _StatusPage:
         if not 1 <= len(wanted) <= MAX_ID or not wanted.isprintable():
             raise web.HTTPBadRequest(reason=f"id must be text of 1 to {MAX_ID} characters")
         return web.json_response(await asyncio.to_thread(self._monitor.sources.search, wanted))
+
+    async def _addresses(self, _: web.Request) -> web.Response:
+        return web.json_response(await asyncio.to_thread(self._monitor.sources.addresses))
+
+    async def _qr_code(self, request: web.Request) -> web.Response:
+        found = await asyncio.to_thread(self._monitor.sources.addresses)
+        router = request.query.get("router", "")
+        if router not in found:
+            raise web.HTTPBadRequest(reason=f"router must be one of {', '.join(found)}")
+        address = found[router]
+        if address is None:
+            raise web.HTTPNotFound(reason="the router does not run")
+        return web.Response(body=qr_svg(address), content_type="image/svg+xml")
 
     async def _test_push(self, _: web.Request) -> web.Response:
         if self._push_test.is_running:

@@ -31,6 +31,7 @@ from heliograph.system import state
 from heliograph.system.config import SystemConfig
 from heliograph.system.layout import Layout
 from heliograph.web.machine import Processes, disks, machine
+from heliograph.web.pairing import addresses
 from heliograph.web.paths import outcome, path_of, read
 from heliograph.wire.errors import WireError
 from heliograph.wire.primitives import b64decode
@@ -52,6 +53,7 @@ class SystemSources:
     def __init__(self, layout: Layout, config: SystemConfig, ntf: NtfConfig) -> None:
         self._layout = layout
         self._has_pipeline = config.pipeline.enabled
+        self._ntf = ntf
         self._url = ntf.store_url(layout.ntf)
         self._measured = Processes()
 
@@ -74,6 +76,9 @@ class SystemSources:
             }
             for name, part in found.parts.items()
         ]
+
+    def addresses(self) -> dict[str, str | None]:
+        return addresses(self._layout, self._ntf)
 
     def machine(self) -> JsonObject:
         return machine()

@@ -328,6 +328,9 @@ def test_vapid_key(directory: Path) -> None:
     address = run("address", "--dir", directory).stdout.strip()
     with_key = run("address", "--dir", directory, "--vapid").stdout
     assert with_key == f"{address}/?vapid={done.stdout}"
+    with_code = run("address", "--dir", directory, "--vapid", "--qr").stdout
+    assert with_code.startswith(with_key)
+    assert "\u2580" in with_code.removeprefix(with_key), "a QR code of half blocks"
     assert (done.returncode, len(done.stdout.strip())) == (0, 87)
     (directory / "vapid.key").unlink()
     assert run("vapid-key", "--dir", directory).returncode == 1

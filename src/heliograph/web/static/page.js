@@ -180,7 +180,7 @@ function showRouters(now) {
     ["retries", number(now.pushes.retried)],
     ["pushes expired", number(now.pushes.expired)],
   ]);
-  bars(byId("tokens"), now.tokens, "No phone has registered yet. `heliograph status` prints the commands for a phone in a terminal.");
+  bars(byId("tokens"), now.tokens, "No phone has registered yet: see Pair a phone, below. `heliograph status` prints the commands for a phone in a terminal.");
   bars(byId("subscriptions"), now.subscriptions, "No queue is subscribed yet: a phone subscribes when it has a contact.");
   rows(byId("servers"), now.smp_servers.map((server) => [server.name, number(server.active), number(server.pending)]), "No messaging router is subscribed.");
   const smp = now.messaging;
