@@ -1,5 +1,5 @@
-"""The CPU of a command does not grow with the number of tokens, nor of subscriptions of a token or
-router; registrations of one device are bounded.
+"""The CPU of a command does not grow with the number of tokens, of registrations of one device, nor
+of subscriptions of a token or router; registrations of one device are bounded.
 """
 
 import os
@@ -10,6 +10,7 @@ from statistics import median
 import pytest
 
 from heliograph.db.dialects import Transaction
+from heliograph.ntf.store.devices import encode_device
 from heliograph.wire import ntf
 from heliograph.wire.addresses import SMPQueueNtf
 from tests.ntf.support import NtfWorld, Phone
@@ -33,14 +34,15 @@ _SUBSCRIPTION = (
 
 
 async def add_rows(world: NtfWorld, phone: Phone, subscription_id: bytes, count: int) -> None:
-    """Make tokens, and subscriptions of one token at one router."""
+    """Make tokens, half of them of one device, and subscriptions of one token at one router."""
 
     def write(tx: Transaction) -> None:
         tx.many(
             _TOKEN,
             [
-                (os.urandom(24), f"apns_test {os.urandom(8).hex()}", os.urandom(44), phone.token_id)
-                for _ in range(count)
+                (os.urandom(24), device, os.urandom(44), phone.token_id)
+                for _ in range(count // 2)
+                for device in (f"apns_test {os.urandom(8).hex()}", encode_device(phone.device))
             ],
         )
         tx.many(

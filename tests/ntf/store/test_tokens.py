@@ -258,6 +258,16 @@ def test_a_device_has_a_bounded_number_of_unverified_registrations(tx: Transacti
     assert count == limit + 1
 
 
+def test_rejected_registrations_of_a_device_are_bounded_too(tx: Transaction) -> None:
+    device = a_device()
+    for index in range(tokens.MAX_UNVERIFIED + 3):
+        token = register(tx, a_new_token(device), now=NOW + index)
+        tokens.advance(tx, token, Rejected(InvalidReason.BAD))
+    [[count]] = tx.query("SELECT COUNT(*) FROM tokens")
+    assert count == tokens.MAX_UNVERIFIED
+    assert len(tokens.collect_unverified(tx, NOW + 1_000, 100)) == count
+
+
 def test_registering_costs_the_same_for_a_device_with_many_registrations(
     tx: Transaction, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,6 +165,9 @@ class NtfImport(LogImport[Record]):
             (record.status.value, record.token_id),
         )
         if record.status is TokenStatus.ACTIVE:
+            tx.execute(
+                "UPDATE tokens SET unverified_since = NULL WHERE token_id = ?", (record.token_id,)
+            )
             rows = tx.query(
                 "SELECT o.token_id FROM tokens t JOIN tokens o ON o.device = t.device"
                 " WHERE t.token_id = ? AND o.token_id <> t.token_id",

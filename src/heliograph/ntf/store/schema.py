@@ -22,6 +22,8 @@ MIGRATIONS = (
         CREATE INDEX tokens_by_device ON tokens (device, auth_key);
         CREATE INDEX tokens_unverified ON tokens (unverified_since)
             WHERE unverified_since IS NOT NULL;
+        CREATE INDEX tokens_unverified_by_device ON tokens (device, unverified_since)
+            WHERE unverified_since IS NOT NULL;
         CREATE INDEX tokens_by_cron ON tokens (status, cron_due_at) WHERE cron_due_at IS NOT NULL;
         CREATE TABLE servers (
             server_id BIGINT PRIMARY KEY,

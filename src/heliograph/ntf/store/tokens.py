@@ -18,7 +18,9 @@ from heliograph.wire.ntf.tokens import (
 )
 
 MAX_UNVERIFIED = 20
-"""Registrations of one device that wait for verification; the oldest make room for a new one."""
+"""Registrations of one device that were never verified; the oldest make room for a new one."""
+_MAX_REMOVED = 200
+"""Registrations that make room at once: an imported device may have any number."""
 
 _UNVERIFIED = f"('{TokenStatus.REGISTERED.value}', '{TokenStatus.CONFIRMED.value}')"
 _PAIRS = 100
@@ -145,9 +147,12 @@ def _find_pairs(
 
 
 def _make_room(tx: Transaction, devices: Collection[str]) -> list[bytes]:
-    """Remove and return the oldest unverified tokens of devices that have too many."""
+    """Remove and return the oldest unverified tokens of devices that have too many.
+
+    A token that the provider rejected before it was verified counts, too.
+    """
     crowded = tx.query_in(
-        f"SELECT device, COUNT(*) FROM tokens WHERE device IN {{in}} AND status IN {_UNVERIFIED}"
+        "SELECT device, COUNT(*) FROM tokens WHERE device IN {in} AND unverified_since IS NOT NULL"
         " GROUP BY device",
         list(devices),
     )
@@ -155,9 +160,9 @@ def _make_room(tx: Transaction, devices: Collection[str]) -> list[bytes]:
     for device, count in crowded:
         if count > MAX_UNVERIFIED:
             removed += tx.query(
-                f"SELECT token_id FROM tokens WHERE device = ? AND status IN {_UNVERIFIED}"
+                "SELECT token_id FROM tokens WHERE device = ? AND unverified_since IS NOT NULL"
                 " ORDER BY unverified_since, token_id LIMIT ?",
-                (device, count - MAX_UNVERIFIED),
+                (device, min(count - MAX_UNVERIFIED, _MAX_REMOVED)),
             )
     return _delete_all(tx, [token_id for (token_id,) in removed])
 
@@ -168,9 +173,9 @@ def collect_unverified(tx: Transaction, before: int, limit: int) -> list[bytes]:
     A token that has subscriptions was verified once, and stays.
     """
     rows = tx.query(
-        f"SELECT token_id FROM tokens t WHERE unverified_since <= ? AND status IN {_UNVERIFIED}"
+        "SELECT token_id FROM tokens t WHERE unverified_since <= ? AND status <> ?"
         " AND NOT EXISTS (SELECT 1 FROM subscriptions s WHERE s.token_id = t.token_id) LIMIT ?",
-        (before, limit),
+        (before, TokenStatus.ACTIVE.value, limit),
     )
     return _delete_all(tx, [token_id for (token_id,) in rows])
 
