@@ -244,3 +244,11 @@ def queue_of(row: Row) -> QueueRecord:
         service_id,
         NotifierRecord(*credentials) if credentials[0] is not None else None,
     )
+
+
+SUBSTITUTE: Row = (
+    *(bytes(24), bytes(24), _KEYS.encode((bytes(44),)), bytes(32), bytes(44)),
+    *(QueueMode.MESSAGING.value.decode(), QueueStatus.ACTIVE.value, None, None, None, None),
+    *(bytes(24), bytes(44), bytes(32), None),
+)
+"""A row to parse in place of one that does not exist, so that the time does not tell."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 from heliograph.db.database import Database
 from heliograph.db.dialects import Row, Transaction
 from heliograph.db.errors import DatabaseError
-from heliograph.smp.store.changes import QUEUE_COLUMNS, Changes, Peeked, queue_of
+from heliograph.smp.store.changes import QUEUE_COLUMNS, SUBSTITUTE, Changes, Peeked, queue_of
 from heliograph.smp.store.records import (
     QueueRecord,
     ServiceRecord,
@@ -186,7 +186,10 @@ class SmpStore:
             self._durable_services[service_id] = count, ids_hash
 
     async def load(self, entity: EntityKind, ids: Sequence[bytes]) -> list[QueueRecord]:
-        """Return the queues with these IDs, as far as they exist."""
+        """Return the queues with these IDs, as far as they exist.
+
+        Those that do not exist are parsed, too: the time of a refusal must not distinguish them.
+        """
         next_message = self.next_message
 
         def load(tx: Transaction) -> list[QueueRecord]:
@@ -198,6 +201,8 @@ class SmpStore:
                 queue.first = next_message if first is None else first
                 queue.accepts = not is_full
                 queues.append(queue)
+            for _ in range(len(ids) - len(queues)):
+                queue_of(SUBSTITUTE)
             return queues
 
         return await self._database.read(load)
