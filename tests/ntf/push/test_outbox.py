@@ -14,7 +14,7 @@ from heliograph.ntf.observer import NtfObserver
 from heliograph.ntf.push import outbox
 from heliograph.ntf.push.outbox import Outbox, OutboxSettings
 from heliograph.ntf.store import pending, subscriptions, tokens
-from heliograph.ntf.store.records import Incoming, PendingPush, PushKind, Token
+from heliograph.ntf.store.records import Incoming, Notice, PendingPush, PushKind, Token
 from heliograph.ntf.store.schema import MIGRATIONS
 from heliograph.ntf.store.store import NtfStore
 from heliograph.ntf.store.subscriptions import NewSubscription
@@ -148,6 +148,22 @@ async def test_what_is_offeredis_paid_and_settled(shop: Shop) -> None:
     assert outcome == Accepted()
     assert shop.test.deliveries[0].expires_at == int(pending_push.expires_at)
     await until(lambda: shop.outbox.in_flight == 0)
+
+
+async def test_only_what_was_carried_is_reported(shop: Shop) -> None:
+    address = ADDRESS + "".join(f",smp{number}.example.org" for number in range(60))
+    notices = tuple(
+        Notice(seq, address, os.urandom(24), 1, os.urandom(24), b"meta") for seq in range(6)
+    )
+    device = a_device(PushProvider.APNS_TEST)
+    at = time.time()
+    shop.outbox.offer(
+        [PendingPush(b"t", PushKind.MESSAGE, device, bytes(32), b"", 6, at, 0, at + 60, notices)]
+    )
+    await until(lambda: shop.settled)
+    [(push, outcome)] = shop.settled
+    assert outcome == Accepted()
+    assert push.notices == notices[-2:]
 
 
 async def test_what_the_store_has_is_found_without_being_offered(shop: Shop) -> None:

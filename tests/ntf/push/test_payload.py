@@ -36,7 +36,7 @@ def pending_push(kind: PushKind, *notices: Notice, device: DeviceToken = DEVICE)
 
 
 def build(push: PendingPush, nonce: bytes) -> Push | None:
-    return payload.build(push, nonce, push_size(push.device.provider))
+    return payload.build(push, nonce, push_size(push.device.provider)).payload
 
 
 def test_a_check_has_nothing_in_it() -> None:
@@ -77,16 +77,26 @@ def test_addresses_with_many_hosts_leave_room_for_the_newest(
     names = ",".join(f"smp{number}.a-rather-long-domain.example.org" for number in range(hosts))
     address = ADDRESS.replace("smp.example.com", names)
     notices = [notice(seq, address) for seq in range(count)]
-    push = build(pending_push(PushKind.MESSAGE, *notices, device=device), NONCE)
+    whole = pending_push(PushKind.MESSAGE, *notices, device=device)
+    push, sent = payload.build(whole, NONCE, push_size(device.provider))
     assert isinstance(push, MessagePush)
     messages = decode_pn_messages(open_box_padded(SECRET, NONCE, push.box))
-    kept = [item.nonce for item in notices][-len(messages) :]
-    assert [message.nonce for message in messages] == kept
+    assert sent == replace(whole, notices=tuple(notices[-len(messages) :]))
+    assert [message.nonce for message in messages] == [item.nonce for item in sent.notices]
     if len(messages) < count:
-        wider = replace(
-            pending_push(PushKind.MESSAGE), notices=tuple(notices[-len(messages) - 1 :])
+        wider = tuple(notices[-len(messages) - 1 :])
+        assert payload.build(replace(whole, notices=wider), NONCE, push_size(device.provider)) == (
+            push,
+            sent,
         )
-        assert build(wider, NONCE) is not None  # it drops what does not fit, and says nothing
+
+
+def test_an_address_that_never_fits_is_no_push() -> None:
+    long = ADDRESS.replace("smp.example.com", ",".join(f"smp{n}.example.org" for n in range(300)))
+    assert payload.build(pending_push(PushKind.MESSAGE, notice(1, long)), NONCE, PUSH_SIZE) == (
+        None,
+        pending_push(PushKind.MESSAGE),
+    )
 
 
 def test_secrets_are_not_shown() -> None:

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from heliograph.crypto.boxes import random_nonce
 from heliograph.db.dialects import Transaction
@@ -218,12 +218,12 @@ class Outbox:
     # Delivery.
 
     async def _push(self, lane: Lane, push: PendingPush) -> None:
-        outcome: Outcome = RetryLater(None, "InternalError")
+        sent, outcome = push, cast(Outcome, RetryLater(None, "InternalError"))
         try:
-            outcome = await self._deliver(lane.provider, push)
+            sent, outcome = await self._deliver(lane.provider, push)
         except Exception:
             logger.exception("a push failed in an unexpected way")
-        settled = SettledPush(push, outcome, steady_time())
+        settled = SettledPush(sent, outcome, steady_time())
         self._done.append(_Done(lane, push.key, self._settlement(push, outcome), settled))
         self._start_settling()
 
@@ -239,12 +239,13 @@ class Outbox:
             self._settling = True
             self._tasks.spawn(self._settle(), name="store outcomes of pushes")
 
-    async def _deliver(self, provider: Provider, push: PendingPush) -> Outcome:
+    async def _deliver(self, provider: Provider, push: PendingPush) -> tuple[PendingPush, Outcome]:
+        """Send a push; return it with the notifications that it carried, and the outcome."""
         kind = push.device.provider
         size = self._padding.length(kind)
-        payload = build(push, random_nonce(), size)
+        payload, sent = build(push, random_nonce(), size)
         if payload is None:
-            return Accepted(None)
+            return sent, Accepted(None)
         delivery = Delivery(push.device, payload, int(push.expires_at), _collapse_id(push.kind))
         self._observer.push_attempted(push)
         outcome = await provider.send(delivery)
@@ -256,7 +257,7 @@ class Outbox:
             await provider.refresh()
             self._observer.push_attempted(push)
             outcome = await provider.send(delivery)
-        return outcome
+        return sent, outcome
 
     def _settlement(self, push: PendingPush, outcome: Outcome) -> pending.Settlement:
         match outcome:
