@@ -11,8 +11,10 @@ STAMP := $(VENV)/.installed
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-# Test processes: one for each core; `make test JOBS=0` runs all in one, which a debugger needs.
-JOBS ?= auto
+# Test processes: more than cores, because most tests wait for timers, disks and other processes.
+# `make test JOBS=0` runs all in one, which a debugger needs.
+CORES = $(shell nproc 2>/dev/null || getconf _NPROCESSORS_ONLN)
+JOBS ?= $(shell expr $(CORES) + 2)
 # How often a failed test is run again before it counts; CI allows one, and lists it as RERUN.
 RERUNS ?= 0
 # The layers whose every branch a test must take.
