@@ -1,6 +1,6 @@
 """Profiles: each answers as itself, and what is deleted leaves nothing behind."""
 
-import time
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -17,29 +17,43 @@ from tests.phone.street import Street
 from tests.waiting import eventually
 
 
-async def receive_all(phone: Phone) -> Screen:
-    """Open the app, receive what is there, and leave it."""
+Condition = Callable[[Screen], Awaitable[object]]
+
+
+async def receive(phone: Phone, condition: Condition) -> Screen:
+    """Keep the app open until a condition holds, and leave it."""
     screen = Screen()
     app = phone.foreground(screen)
     await app.launch()
     await app.open()
-
-    async def is_empty() -> bool:
-        core = phone.core()
-        await core.open()
-        try:
-            infos = [await core.agent.connection(item) for item in await core.agent.connections()]
-            return all(info.unhandled == 0 for info in infos)
-        finally:
-            await core.close()
-
-    before = -1
-    deadline = time.monotonic() + 1.0
-    while time.monotonic() < deadline or len(screen.shown) != before:
-        before = len(screen.shown)
-        await eventually(is_empty, TIMEOUT)
+    await eventually(lambda: condition(screen), TIMEOUT)
     await app.close()
     return screen
+
+
+def in_stage(phone: Phone, stage: ContactStage, user_id: int = 1) -> Condition:
+    """Return whether the profile's only contact has reached a stage."""
+
+    async def is_there(_: Screen) -> bool:
+        rows = await phone.store.read(lambda tx: chats.contacts(tx, user_id))
+        return [row.stage for row in rows] == [stage]
+
+    return is_there
+
+
+def has_unread(phone: Phone) -> Condition:
+    async def is_there(_: Screen) -> bool:
+        unread = await phone.store.read(lambda tx: tx.query("SELECT 1 FROM items WHERE is_read = 0"))
+        return bool(unread)
+
+    return is_there
+
+
+def shows(text: str) -> Condition:
+    async def is_shown(screen: Screen) -> bool:
+        return any(text in content.body for content in screen.shown)
+
+    return is_shown
 
 
 async def name_of_contact(phone: Phone, user_id: int = 1) -> list[str]:
@@ -54,7 +68,7 @@ async def ask_private(alice: Phone, bob: Phone) -> None:
         link = await app.invite(ask=True)
     async with bob.app() as app:
         await app.accept(link)
-    await receive_all(alice)
+    await receive(alice, in_stage(alice, ContactStage.REQUESTED, 2))
 
 
 @pytest.mark.parametrize("way", ["session", "notification", "respond", "respond as any"])
@@ -85,7 +99,7 @@ async def test_a_request_is_answered_by_the_profile_it_was_made_to(
         await app_service.respond(Response(content, NotificationAction.ACCEPT_CONTACT.value))
         await app_service.close()
     await alice.catch_up()
-    await receive_all(bob)
+    await receive(bob, in_stage(bob, ContactStage.CONNECTED))
     assert await name_of_contact(bob) == ["Private"], "Bob must not learn of the profile Work"
     active = await alice.profiles.active()
     assert active is not None
@@ -118,18 +132,17 @@ async def test_a_call_is_answered(street: Street) -> None:
         link = await app.invite("bob")
     async with bob.app() as app:
         await app.accept(link, "alice")
-    await receive_all(alice)
-    await receive_all(bob)
+    await receive(alice, in_stage(alice, ContactStage.CONNECTED))
+    await receive(bob, in_stage(bob, ContactStage.CONNECTED))
     for accept, said in ((True, "Call accepted"), (False, "Call declined")):
         async with bob.app() as app:
             await app.send("alice", Call())
-        await receive_all(alice)
+        await receive(alice, has_unread(alice))
         async with alice.app() as app:
             assert await app.respond("bob", accept) == "call"
             with pytest.raises(PhoneError, match="has no pending request or call"):
                 await app.respond("bob", accept)
-        screen = await receive_all(bob)
-        assert said in [content.body for content in screen.shown]
+        await receive(bob, shows(said))
 
 
 async def test_deleting_a_profile_deletes_its_connections_and_the_last_one_the_token(
@@ -181,12 +194,10 @@ async def test_a_hidden_profile_needs_its_password(street: Street) -> None:
         await profiles.create("Private")
     async with alice.app("Private", "open sesame") as app:
         await app.accept_request("bob")
-    async with bob.app() as app:
-        await app.agent.settle() if hasattr(app.agent, "settle") else None
-    await receive_all(bob)
+    await receive(bob, in_stage(bob, ContactStage.CONNECTED))
     async with bob.app() as app:
         await app.send("Private", Text("seen by nobody"))
-    screen = await receive_all(alice)
+    screen = await receive(alice, has_unread(alice))
     assert screen.shown == [], "a hidden profile notifies of nothing"
     assert screen.badge == 1, "the badge counts all profiles"
     await profiles.unhide("Private", "open sesame")
