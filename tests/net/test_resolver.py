@@ -2,7 +2,6 @@ import asyncio
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Sequence
 from ipaddress import ip_address
 from typing import cast
@@ -163,9 +162,8 @@ async def test_a_silent_name_server_keeps_nobody_else_waiting() -> None:
     resolver = Resolver()
     silent = [asyncio.create_task(resolver.resolve(f"silent{n}.example")) for n in range(200)]
     await asyncio.sleep(0.3)  # or the burst overflows the server's buffer
-    started = time.monotonic()
     assert await resolver.resolve("honest.example") == (ADDRESS,)
-    assert time.monotonic() - started < 1
+    assert not any(task.done() for task in silent)
     results = await asyncio.gather(*silent, return_exceptions=True)
     assert {type(result) for result in results} == {NameNotResolved}
 

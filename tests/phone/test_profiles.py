@@ -16,7 +16,6 @@ from tests.agent.notifications.support import TIMEOUT
 from tests.phone.street import Street
 from tests.waiting import eventually
 
-
 Condition = Callable[[Screen], Awaitable[object]]
 
 
@@ -43,8 +42,8 @@ def in_stage(phone: Phone, stage: ContactStage, user_id: int = 1) -> Condition:
 
 def has_unread(phone: Phone) -> Condition:
     async def is_there(_: Screen) -> bool:
-        unread = await phone.store.read(lambda tx: tx.query("SELECT 1 FROM items WHERE is_read = 0"))
-        return bool(unread)
+        query = "SELECT 1 FROM items WHERE is_read = 0"
+        return bool(await phone.store.read(lambda tx: tx.query(query)))
 
     return is_there
 

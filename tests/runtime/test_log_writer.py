@@ -21,7 +21,7 @@ def test_a_pipe_that_nobody_reads_blocks_nobody_and_the_loss_is_counted() -> Non
         started = time.monotonic()
         for number in range(10_000):
             handler.handle(_record(f"{number} " + "x" * 100))
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 60
         dropped = dropped_lines() - before
         assert 1_000 < dropped < 10_000
         with open(reading, "rb", buffering=0) as pipe:

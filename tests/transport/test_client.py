@@ -456,7 +456,7 @@ def test_close_with_a_router_that_never_closes(run: Run, monkeypatch: pytest.Mon
             client = await Client.connect(address, on_disconnect=losses)
             started = time.monotonic()
             await client.close()
-            assert time.monotonic() - started < 2
+            assert time.monotonic() - started < 8
             assert len(losses) == 1
 
     run(main())
@@ -720,7 +720,7 @@ def test_router_with_faults_in_the_handshake(
             started = time.monotonic()
             with pytest.raises(error, match=text):
                 await Client.connect(address, config, on_disconnect=losses)
-            assert time.monotonic() - started < 2
+            assert time.monotonic() - started < 8
         assert losses == []
 
     run(main())
@@ -1056,7 +1056,7 @@ def test_service_refused(run: Run) -> None:
             started = time.monotonic()
             with pytest.raises(HandshakeFailed, match="BAD_SERVICE"):
                 await Client.connect(server.address(), service=SERVICE)
-            assert time.monotonic() - started < 2
+            assert time.monotonic() - started < 8
             assert router.connections == router.lost == []
 
     run(main())

@@ -602,7 +602,7 @@ def test_held_connection_closes_promptly(run: Run) -> None:
             await until(lambda: router.waiting)
             started = time.monotonic()
             await server.listener.close(grace=10)
-            assert time.monotonic() - started < 2
+            assert time.monotonic() - started < 8
             for result in await asyncio.gather(*requests, return_exceptions=True):
                 assert isinstance(result, Disconnected)
             await client.close()

