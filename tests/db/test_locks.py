@@ -58,9 +58,9 @@ async def test_two_holders_exclude_each_other(url: str) -> None:
         with pytest.raises(TimeoutError):
             async with two.hold("a", within=0.05):
                 pass
-        async with two.hold("b", within=1.0):
+        async with two.hold("b", within=30.0):
             pass
-    async with two.hold("a", within=1.0):
+    async with two.hold("a", within=30.0):
         pass
     one.close()
     two.close()
@@ -72,9 +72,9 @@ async def test_giving_up_leaves_nothing_locked(url: str) -> None:
         with pytest.raises(TimeoutError):
             async with two.hold("a", within=0.05):
                 pass
-    async with one.hold("a", within=1.0), two.hold("b", within=1.0):
+    async with one.hold("a", within=30.0), two.hold("b", within=30.0):
         pass
-    async with two.hold("a", within=1.0):
+    async with two.hold("a", within=30.0):
         pass
     one.close()
     two.close()

@@ -384,7 +384,7 @@ async def test_nobody_waits_for_a_journal_that_cannot_be_written(tmp_path: Path)
     await asyncio.wait_for(journal.synced(), 10)
     assert journal.is_failing
     note(journal, 2)
-    await asyncio.wait_for(journal.synced(), 1)
+    await asyncio.wait_for(journal.synced(), 10)
     (tmp_path / "journal").unlink()
     await asyncio.to_thread(block_until, lambda: not journal.is_failing)
     await asyncio.wait_for(journal.synced(), 10)
