@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -78,21 +79,9 @@ def test_the_native_implementation_is_used_where_there_is_one(
     assert hsalsa20(SHARED) == FIRST_KEY
 
 
-def test_the_portable_implementation_is_the_fall_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-
-    def portable(key: bytes) -> bytes:
-        calls.append(key)
-        return hsalsa20_portable(key)
-
-    monkeypatch.setattr(boxes, "_native", None)
-    monkeypatch.setattr(boxes, "hsalsa20_portable", portable)
-    assert box(SHARED, NONCE, MESSAGE) == BOX
-    assert open_box(SHARED, NONCE, BOX) == MESSAGE
-    assert calls == [SHARED, SHARED]
-
-
-def test_a_library_without_the_symbol_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def without_symbol(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The module, as it is with a library that does not export the function."""
     spec = importlib.util.find_spec("heliograph.crypto.boxes")
     assert spec is not None
     assert spec.loader is not None
@@ -100,24 +89,36 @@ def test_a_library_without_the_symbol_is_enough(monkeypatch: pytest.MonkeyPatch)
     with monkeypatch.context() as patch:
         patch.setattr(ctypes, "PyDLL", lambda _: object())
         spec.loader.exec_module(fresh)
-    assert fresh._native is None
-    assert fresh.hsalsa20(SHARED) == FIRST_KEY
+    return fresh
+
+
+def test_the_portable_implementation_is_the_fall_back(
+    without_symbol: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def portable(key: bytes) -> bytes:
+        calls.append(key)
+        return hsalsa20_portable(key)
+
+    monkeypatch.setattr(without_symbol, "hsalsa20_portable", portable)
+    assert without_symbol.hsalsa20(SHARED) == FIRST_KEY
+    assert without_symbol.box(SHARED, NONCE, MESSAGE) == BOX
+    assert without_symbol.open_box(SHARED, NONCE, BOX) == MESSAGE
+    assert calls == [SHARED] * 3
 
 
 @pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("size", [0, 1, 16, 31, 33, 64])
-def test_keys_of_other_sizes_are_refused(
-    size: int, native: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not native:
-        monkeypatch.setattr(boxes, "_native", None)
+def test_keys_of_other_sizes_are_refused(size: int, native: bool, without_symbol: Any) -> None:
+    module: Any = boxes if native else without_symbol
     with pytest.raises(CryptoError, match="32 bytes"):
-        hsalsa20(bytes(size))
-    for use in (box, open_box, open_box_padded):
+        module.hsalsa20(bytes(size))
+    for use in (module.box, module.open_box, module.open_box_padded):
         with pytest.raises(CryptoError, match="32 bytes"):
             use(bytes(size), NONCE, BOX)
     with pytest.raises(CryptoError, match="32 bytes"):
-        box_padded(bytes(size), NONCE, MESSAGE, 1000)
+        module.box_padded(bytes(size), NONCE, MESSAGE, 1000)
     for use_with in (box_with, open_box_with):
         with pytest.raises(CryptoError):
             use_with(bytes(size), NONCE, BOX)

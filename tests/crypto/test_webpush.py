@@ -1,8 +1,9 @@
 import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from hypothesis import given, strategies as st
 
-from heliograph.crypto import webpush
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.p256 import P256Key
 from heliograph.crypto.webpush import MAX_BODY, MAX_MESSAGE, decrypt, encrypt
@@ -87,7 +88,10 @@ def test_malformed(body: bytes) -> None:
 )
 def test_padding(record: bytes, message: bytes | None) -> None:
     shared = SENDER.agree(RECEIVER.public)
-    key, nonce = webpush._derive(shared, AUTH, RECEIVER.public, SENDER.public, SALT)
+    info = b"WebPush: info\0" + RECEIVER.public + SENDER.public
+    material = HKDF(SHA256(), 32, AUTH, info).derive(shared)
+    key = HKDF(SHA256(), 16, SALT, b"Content-Encoding: aes128gcm\0").derive(material)
+    nonce = HKDF(SHA256(), 12, SALT, b"Content-Encoding: nonce\0").derive(material)
     body = BODY[:86] + AESGCM(key).encrypt(nonce, record, None)
     if message is None:
         with pytest.raises(CryptoError):

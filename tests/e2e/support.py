@@ -23,8 +23,8 @@ from tests.faults.processes import HELIOGRAPH, Process, SimulatorProcess, init
 
 TIMEOUT = 60.0
 _PATCH = (
-    "import heliograph.phone.app as app; until = app._until;"
-    " app._until = lambda condition, patience: until(condition, min(patience, 1.0));"
+    "import heliograph.phone.app as app; wait_until = app.wait_until;"
+    " app.wait_until = lambda condition, patience: wait_until(condition, min(patience, 1.0));"
 )
 IMPATIENT = (*HELIOGRAPH[:2], f"{_PATCH} {HELIOGRAPH[2]}")
 """The command, for a router that is down: it waits one second where a user's waits ten or more."""

@@ -214,7 +214,7 @@ async def test_the_messaging_router_moves(
     await connect(world, alice, bob)
     await world.smp.kill()
     before, port = world.smp_address.rsplit(":", 1)
-    world.smp._options = ("--host", host, "--port", "0" if host == "127.0.0.1" else port)
+    world.smp.options = ("--host", host, "--port", "0" if host == "127.0.0.1" else port)
     await world.smp.start()
     assert world.smp_address.rsplit(":", 1)[0] == before.replace("127.0.0.1", host)
     assert world.smp_address != f"{before}:{port}"
@@ -240,7 +240,7 @@ async def test_the_notification_router_moves(world: World, alice: Phone, bob: Ph
     await connect(world, alice, bob)
     await world.ntf.kill()
     before = world.ntf_address
-    world.ntf._options = ("--host", "127.0.0.2", "--port", before.rsplit(":", 1)[1])
+    world.ntf.options = ("--host", "127.0.0.2", "--port", before.rsplit(":", 1)[1])
     await world.ntf.start()
     async with alice.app() as app:
         assert await app.move_router(world.ntf_address)

@@ -194,7 +194,7 @@ async def test_a_link_of_a_router_that_is_down_and_moves(world: World, tmp_path:
         sent = await device("send", bob, "Alice", "hello", command=IMPATIENT)
         assert sent.startswith("Stored: ")
 
-        router._options = ("--host", "127.0.0.2", "--port", port)
+        router.options = ("--host", "127.0.0.2", "--port", port)
         await router.start()
         wrong = address.replace("smp://", "ntf://")
         assert "knows no router of that identity" in await device("move", bob, wrong, ok=False)

@@ -47,7 +47,7 @@ class Process:
         self._arguments = command
         self._environment = {**os.environ, **(environment or {})}
         self._process: asyncio.subprocess.Process | None = None
-        self._options: tuple[str, ...] = ("--port", "0")
+        self.options: tuple[str, ...] = ("--port", "0")
 
     @property
     def is_running(self) -> bool:
@@ -64,7 +64,7 @@ class Process:
                 *self._arguments,
                 "--dir",
                 str(self.directory),
-                *self._options,
+                *self.options,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 env=self._environment,
@@ -79,7 +79,7 @@ class Process:
     def _keep_ports(self) -> None:
         port = re.search(r":(\d+)(?: |$)", self.ready)
         assert port is not None
-        self._options = ("--port", port[1])
+        self.options = ("--port", port[1])
 
     async def kill(self) -> None:
         """As by `kill -9`; waits until it is gone."""
@@ -122,7 +122,7 @@ class SimulatorProcess(Process):
         super()._keep_ports()
         control = re.search(r"control http://[^:]+:(\d+)", self.ready)
         assert control is not None
-        self._options += ("--control-port", control[1])
+        self.options += ("--control-port", control[1])
 
     @property
     def url(self) -> str:

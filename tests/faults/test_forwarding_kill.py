@@ -55,7 +55,7 @@ async def test_killed_in_turn(tmp_path: Path) -> None:
             victim: Process | None = processes[number % 2]
             while bodies:
                 before = list(bodies)
-                sending = asyncio.create_task(send(proxy, destination._address, queue, bodies))
+                sending = asyncio.create_task(send(proxy, destination.address, queue, bodies))
                 if victim is not None:
                     await asyncio.sleep(0.1)
                     await victim.kill()

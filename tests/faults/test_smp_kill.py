@@ -67,7 +67,7 @@ class Process:
         self._arguments = [url, str(directory / "credentials.json"), str(interval)]
         save_credentials(directory / "credentials.json", identity().credentials)
         self._process: asyncio.subprocess.Process
-        self._address: ServerAddress
+        self.address: ServerAddress
 
     async def start(self) -> None:
         self._process = await asyncio.create_subprocess_exec(
@@ -83,7 +83,7 @@ class Process:
         async with asyncio.timeout(TIMEOUT):
             port = (await self._process.stdout.readline()).decode().strip()
         host = decode_host("127.0.0.1")
-        self._address = ServerAddress(Scheme.SMP, (host,), port, identity().fingerprint)
+        self.address = ServerAddress(Scheme.SMP, (host,), port, identity().fingerprint)
 
     async def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -94,7 +94,7 @@ class Process:
         peer = Peer()
         config = ClientConfig(request_timeout=TIMEOUT)
         peer.client = await Client.connect(
-            self._address, config, on_push=peer.received, service=service
+            self.address, config, on_push=peer.received, service=service
         )
         return peer
 

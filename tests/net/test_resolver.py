@@ -12,6 +12,7 @@ import pytest
 from heliograph.net import resolver as module
 from heliograph.net.public import Address
 from heliograph.net.resolver import NameNotResolved, Resolver, dns_lookup
+from tests.waiting import until
 
 ADDRESS = ip_address("203.0.113.7")
 
@@ -30,11 +31,12 @@ class Names:
     def __init__(self, **names: str) -> None:
         self.names = {name.replace("_", "."): ip_address(text) for name, text in names.items()}
         self.asked: list[str] = []
+        self.given_up = asyncio.Event()
 
     async def __call__(self, name: str) -> Sequence[Address]:
         self.asked.append(name)
         if name.startswith("silent"):
-            await asyncio.Event().wait()
+            await self.given_up.wait()
         await asyncio.sleep(0)
         if name not in self.names:
             raise socket.gaierror(socket.EAI_NONAME, "unknown")
@@ -101,8 +103,8 @@ async def test_names_that_never_resolve_delay_no_proven_one(
     for task in silent:
         task.cancel()
     await asyncio.wait(silent)
-    for lookup in resolver._running.values():
-        lookup.cancel()
+    names.given_up.set()
+    await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
 
 
 async def test_lookups_time_out_and_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,8 +114,7 @@ async def test_lookups_time_out_and_are_limited(monkeypatch: pytest.MonkeyPatch)
     asked = [resolver.resolve(f"silent{n}.example") for n in range(5)]
     results = await asyncio.gather(*asked, return_exceptions=True)
     assert [type(result) for result in results] == [NameNotResolved] * 5
-    await asyncio.sleep(0)
-    assert resolver._running == {}
+    await until(lambda: asyncio.all_tasks() == {asyncio.current_task()})
 
 
 async def test_few_names_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,12 +180,13 @@ async def test_the_hosts_file_is_asked() -> None:
 
 
 _RESOLVE_AND_EXIT = """
-import asyncio, threading
+import asyncio, gc, threading
 import pycares
 from heliograph.net import resolver
 
 asyncio.run(resolver.resolve("localhost"))
-threading.kept = [resolver._channel(), pycares]  # freed after the globals of pycares
+[channel] = [item for item in gc.get_objects() if isinstance(item, pycares.Channel)]
+threading.kept = [channel, pycares]  # freed after the globals of pycares
 """
 
 

@@ -386,9 +386,9 @@ class NtfWorld:
         self.listener: Listener
         self.address: ServerAddress
         self.sender: Peer
-        self._port = 0
+        self.port = 0
         self._others: list[SmpSide] = []
-        self._clients: list[Client] = []
+        self.clients: list[Client] = []
 
     @property
     def events(self) -> list[Noted]:
@@ -408,15 +408,15 @@ class NtfWorld:
         providers |= {PushProvider.APNS_NULL: NullProvider()} | self.providers
         self.router = await NtfRouter.start(self.url, providers, self.settings, self.journal)
         self.listener = Listener(NTF, identity("NTF server CA"), self.router, limits=self.limits)
-        self._port = await self.listener.start("127.0.0.1", self._port)
+        self.port = await self.listener.start("127.0.0.1", self.port)
         host = decode_host("127.0.0.1")
         fingerprint = identity("NTF server CA").fingerprint
-        self.address = ServerAddress(Scheme.NTF, (host,), str(self._port), fingerprint)
+        self.address = ServerAddress(Scheme.NTF, (host,), str(self.port), fingerprint)
 
     async def stop_ntf(self) -> None:
-        for client in self._clients:
+        for client in self.clients:
             await client.close()
-        self._clients.clear()
+        self.clients.clear()
         await self.listener.close()
         await self.router.close()
         self.journal.check()
@@ -448,7 +448,7 @@ class NtfWorld:
     async def connect(self, version: int = 3, *, use_alpn: bool = True) -> Client:
         config = ClientConfig(versions=VersionRange(1, version), use_alpn=use_alpn)
         client = await Client.connect(self.address, config)
-        self._clients.append(client)
+        self.clients.append(client)
         return client
 
     async def phone(

@@ -7,7 +7,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -24,14 +24,13 @@ from heliograph.ntf.store.records import QueueKey
 from heliograph.ntf.store.schema import MIGRATIONS
 from heliograph.ntf.store.store import NtfStore
 from heliograph.ntf.store.subscriptions import ServerRecord
-from heliograph.ntf.subscriber.nsub import NsubResults, NsubSender
 from heliograph.ntf.subscriber.settings import SubscriberSettings
 from heliograph.push.null import NullProvider
 from heliograph.push.provider import Accepted, Delivery
 from heliograph.runtime.reference.statslog import first_delay
 from heliograph.sim.providers.http2 import Act
 from heliograph.sim.providers.script import ScriptRule
-from heliograph.transport.client import ClientRequest
+from heliograph.transport.client import Client, ClientRequest
 from heliograph.transport.server import Limits
 from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import SMPQueueNtf
@@ -140,10 +139,11 @@ async def test_behaviour_07_an_unavailable_service_falls_back_to_queues(
         await phone.subscribe(queue)
     await small_world.stop_ntf()
     # The messaging router no longer takes our certificate.
-    [service] = small_world.smp.router.services.values()
-    small_world.smp.router._services_by_fingerprint[service.fingerprint] = replace(
-        service, role=ServiceRole.MESSAGING
+    role = ServiceRole.MESSAGING.value.decode()
+    await small_world.smp.router.store.database.write(
+        lambda tx: tx.execute("UPDATE services SET role = ?", (role,))
     )
+    await small_world.restart_smp()
     await small_world.start_ntf()
     phone.client = await small_world.connect()
     for subscription in phone.subscriptions:
@@ -405,19 +405,21 @@ async def test_behaviour_19_pages_are_larger_than_batches(
         SETTINGS, subscriber=replace(SETTINGS.subscriber, batch=8, page=4)
     )
     pages, parts = [], []
-    page, ask = NtfStore.page, NsubSender._send_part
+    page, request_many = NtfStore.page, Client.request_many
 
     async def counting_page(self: NtfStore, *arguments: Any) -> list[QueueKey]:
         found = await page(self, *arguments)
         pages.append(len(found))
         return found
 
-    async def counting_part(self: NsubSender, part: Sequence[QueueKey], found: NsubResults) -> None:
-        parts.append(len(part))
-        await ask(self, part, found)
+    async def counting_part(self: Client, requests: Iterable[ClientRequest[Any]]) -> list[Any]:
+        part = list(requests)
+        if isinstance(part[0].command, smp.NSUB):
+            parts.append(len(part))
+        return await request_many(self, part)
 
     monkeypatch.setattr(NtfStore, "page", counting_page)
-    monkeypatch.setattr(NsubSender, "_send_part", counting_part)
+    monkeypatch.setattr(Client, "request_many", counting_part)
     await small_world.restart_ntf(phone)
     for subscription in phone.subscriptions:
         await phone.until_state(subscription, ACTIVE)

@@ -77,7 +77,7 @@ async def send_raw(
         authorized = authorized_bytes(session, corr_id, entity_id, data)
         auth = authorize(key, established.peer_key, corr_id, authorized)
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    connection = client._connection
+    connection = client._connection  # a client itself sends only what it can encode
     connection._on_push = lambda _, message: answered.set_result(message)
     connection.send([encode_transmission(session, corr_id, entity_id, data, auth)])
     async with asyncio.timeout(30):
@@ -428,8 +428,9 @@ async def test_a_foreign_session_is_refused_in_version_1(small_world: NtfWorld) 
     session = replace(client.established.session, session_id=os.urandom(32))
     data = NTF.commands.encode(ntf.PING(), 1)
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    client._connection._on_push = lambda _, message: answered.set_result(message)
-    client._connection.send([encode_transmission(session, os.urandom(24), b"", data, b"")])
+    connection = client._connection  # a client itself sends only for its own session
+    connection._on_push = lambda _, message: answered.set_result(message)
+    connection.send([encode_transmission(session, os.urandom(24), b"", data, b"")])
     async with asyncio.timeout(30):
         assert await answered == error(ErrorCode.SESSION)
     assert await ask(client, ntf.PING(), b"", None) == ntf.PONG()
@@ -442,7 +443,7 @@ async def test_a_client_that_goes_away_in_the_middle(small_world: NtfWorld) -> N
         other = await small_world.phone()
         pending = [asyncio.create_task(other.tnew()) for _ in range(5)]
         await asyncio.sleep(0)
-        other.client._connection.abort()
+        other.client.abort()
         await asyncio.gather(*pending, return_exceptions=True)
     assert await phone.tchk() is TokenStatus.ACTIVE
     await until(lambda: len(small_world.router.clients) == 1)

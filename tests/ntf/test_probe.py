@@ -133,7 +133,7 @@ async def nothing_is_left(world: NtfWorld) -> None:
     [[subscriptions]] = await world.read(lambda tx: tx.query("SELECT COUNT(*) FROM subscriptions"))
     assert tokens == subscriptions == 0
     sql = "SELECT COUNT(*) FROM queues"
-    [[queues]] = await world.smp.router.store._database.read(lambda tx: tx.query(sql))
+    [[queues]] = await world.smp.router.store.database.read(lambda tx: tx.query(sql))
     assert queues == 0
 
 
@@ -175,12 +175,12 @@ async def test_no_messaging_router(small_world: NtfWorld) -> None:
 
 async def test_the_router_does_not_reach_the_messaging_router(small_world: NtfWorld) -> None:
     """The probe does, and subscriptions stay pending."""
-    small_world.router.subscribers._settings = replace(
-        small_world.router.subscribers._settings,
-        client=replace(
-            small_world.router.subscribers._settings.client, allow=lambda address: False
-        ),
+    subscriber = small_world.settings.subscriber
+    client = replace(subscriber.client, allow=lambda address: False)
+    small_world.settings = replace(
+        small_world.settings, subscriber=replace(subscriber, client=client)
     )
+    await small_world.restart_ntf()
     path = ProbePath(small_world.smp.address, Device(small_world))
     well, steps = await probed(str(small_world.address), path=path)
     assert not well

@@ -10,7 +10,7 @@ from heliograph.push.connecting import connections_to
 from heliograph.push.h2_client import H2Connections
 from heliograph.push.http import HttpSettings
 from heliograph.push.vapid import generate_vapid_key
-from heliograph.push.webpush import WebPushProvider
+from heliograph.push.webpush import WebPushConfig, WebPushProvider
 from heliograph.runtime.errors import ConfigError
 from heliograph.wire.ntf.tokens import PushProvider
 
@@ -43,19 +43,36 @@ def test_all(tmp_path: Path) -> None:
     assert make_providers(off, tmp_path).keys() == NULL
 
 
-def test_hosts_that_clients_chose_have_a_thread_of_their_own(tmp_path: Path) -> None:
+@pytest.fixture
+def webpush_configs(monkeypatch: pytest.MonkeyPatch) -> list[WebPushConfig]:
+    """What each Web Push provider is made from."""
+    configs: list[WebPushConfig] = []
+
+    def make(config: WebPushConfig) -> WebPushProvider:
+        configs.append(config)
+        return WebPushProvider(config)
+
+    monkeypatch.setattr("heliograph.ntf.providers.WebPushProvider", make)
+    return configs
+
+
+def test_hosts_that_clients_chose_have_a_thread_of_their_own(
+    tmp_path: Path, webpush_configs: list[WebPushConfig]
+) -> None:
     create_vapid_key(tmp_path)
-    provider = make_providers(config(), tmp_path)[PushProvider.WEB_PUSH]
-    assert isinstance(provider, WebPushProvider)
-    assert provider._endpoints._settings.thread != HttpSettings().thread
+    make_providers(config(), tmp_path)
+    [made] = webpush_configs
+    assert made.http.thread != HttpSettings().thread
 
 
-def test_the_http_client_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_http_client_is_chosen(
+    tmp_path: Path, webpush_configs: list[WebPushConfig], monkeypatch: pytest.MonkeyPatch
+) -> None:
     create_vapid_key(tmp_path)
     chosen = replace(config(), pushes=DeliveryOptions(http_client="h2"))
-    provider = make_providers(chosen, tmp_path)[PushProvider.WEB_PUSH]
-    assert isinstance(provider, WebPushProvider)
-    assert isinstance(connections_to(provider._endpoints._settings), H2Connections)
+    make_providers(chosen, tmp_path)
+    [made] = webpush_configs
+    assert isinstance(connections_to(made.http), H2Connections)
     monkeypatch.setattr("heliograph.ntf.providers.find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="h2 is missing"):
         make_providers(chosen, tmp_path)

@@ -73,7 +73,7 @@ async def leaks(
     for index in range(2 * ROUNDS):
         is_known = index % 2 == 0
         if not warm:
-            world.router.store._tokens.clear()
+            world.router.store._tokens.clear()  # 50,000 others would displace them
         command, entity_id = request(known_id if is_known else os.urandom(24))
         began = time.perf_counter()
         assert await phone.ask(command, entity_id, wrong) == AUTH

@@ -1,6 +1,7 @@
 import asyncio
 import json
 import socket
+import time
 import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -11,8 +12,10 @@ from typing import Any
 import pytest
 
 from heliograph.crypto.errors import CryptoError
+from heliograph.crypto.jwt import sign_jwt
 from heliograph.crypto.p256 import P256Key
 from heliograph.push.apns import JWT_LIFETIME, JWT_MIN_INTERVAL, ApnsConfig, ApnsProvider
+from heliograph.push.connecting import connections_to
 from heliograph.push.http import HttpSettings, NoAnswer
 from heliograph.push.provider import (
     Accepted,
@@ -499,10 +502,19 @@ async def test_nothing_shows_secrets(apns: Simulator, provider: ApnsProvider) ->
         assert TOKEN not in shown
         assert secret not in shown
     play(apns, {"do": "reset"})
-    connections = provider._connections_to(PushProvider.APNS_TEST)
-    headers = provider._headers(delivery(DEVICE))
+    connections = connections_to(config(apns).http)
+    jwt = sign_jwt(KEY, {"iss": TEAM_ID, "iat": int(time.time())}, kid=KEY_ID)
+    headers = {
+        "authorization": f"bearer {jwt}",
+        "apns-topic": TOPIC,
+        "apns-push-type": "alert",
+        "apns-priority": "10",
+    }
     with pytest.raises(NoAnswer) as caught:
         await connections.post(f"{apns.url}/3/device/{TOKEN}", headers, encode_apns(MESSAGE))
+    connections.close()
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
-    assert TOKEN not in "".join(traceback.format_exception(caught.value))
+    shown = "".join(traceback.format_exception(caught.value))
+    assert TOKEN not in shown
+    assert jwt not in shown

@@ -238,9 +238,9 @@ async def test_a_token_that_is_not_taken(
 
 
 def reply_to_exchange(simulator: Simulator, *replies: HttpReply) -> None:
-    exchange = service(simulator)._exchange
+    exchange = service(simulator).exchange
     left = list(replies)
-    service(simulator)._exchange = lambda body: left.pop(0) if left else exchange(body)  # type: ignore[method-assign]
+    service(simulator).exchange = lambda body: left.pop(0) if left else exchange(body)  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize(
@@ -343,8 +343,8 @@ async def test_close(fcm: Simulator, provider: FcmProvider) -> None:
 async def test_cancellation_leaves_the_others_their_access_token(
     fcm: Simulator, provider: FcmProvider
 ) -> None:
-    exchange = service(fcm)._exchange
-    service(fcm)._exchange = lambda body: replace(exchange(body), delay=0.1)  # type: ignore[method-assign]
+    exchange = service(fcm).exchange
+    service(fcm).exchange = lambda body: replace(exchange(body), delay=0.1)  # type: ignore[method-assign]
     one, two = (asyncio.create_task(provider.send(delivery(DEVICE, CHECK))) for _ in range(2))
     await asyncio.sleep(0.05)
     one.cancel()

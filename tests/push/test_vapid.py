@@ -46,9 +46,11 @@ def test_tokens_are_kept_while_they_last() -> None:
 
 def test_memory_is_bounded() -> None:
     vapid = Vapid(P256Key.generate(), CONTACT, Clock(0.0))
-    for number in range(MAX_ORIGINS + 5):
-        vapid.authorization(f"https://{number}.example")
-    assert len(vapid._headers) <= MAX_ORIGINS
+    headers = [
+        vapid.authorization(f"https://{number}.example") for number in range(MAX_ORIGINS + 5)
+    ]
+    assert vapid.authorization(f"https://{MAX_ORIGINS + 4}.example") == headers[-1]
+    assert vapid.authorization("https://0.example") != headers[0]  # it was signed again
 
 
 def test_bad_key() -> None:

@@ -92,10 +92,13 @@ class World:
 
     async def start(self) -> None:
         self.router = await SmpRouter.start(self.url, self.settings, self.journal)
+        await self.listen()
+
+    async def listen(self, port: int = 0) -> None:
         self.listener = Listener(
             SMP, identity(), self.router, limits=self.limits, request_client_certificate=True
         )
-        port = await self.listener.start("127.0.0.1", 0)
+        port = await self.listener.start("127.0.0.1", port)
         host = decode_host("127.0.0.1")
         self.address = ServerAddress(Scheme.SMP, (host,), str(port), identity().fingerprint)
 
@@ -211,7 +214,7 @@ class Peer:
             signed = service.cert_hash + authorized
         auth = authorize(key, established.peer_key, corr_id, signed)
         transmission = encode_transmission(session, corr_id, entity_id, data, auth, signature)
-        self.client._connection.send([transmission])
+        self.client._connection.send([transmission])  # the client itself would sign it
         return await self.push(entity_id)  # the client did not ask, so it takes it for a push
 
     async def push(self, entity_id: bytes | None = None) -> Any:
@@ -240,7 +243,7 @@ class Peer:
 
     def vanish(self) -> None:
         """End the connection without a word."""
-        self.client._connection.abort()
+        self.client.abort()
 
 
 @dataclass

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from heliograph.runtime.limits import RateLimit
-from heliograph.smp.clients.outgoing import ReplyBuffer
 from heliograph.smp.commands.messages import MAX_PENDING
 from heliograph.smp.settings import SmpLimits
 from heliograph.smp.store.store import EntityKind, SmpStore
 from heliograph.transport.client import ClientRequest
+from heliograph.transport.server import Answer, ServerConnection
 from heliograph.wire import smp
 from heliograph.wire.errors import ErrorCode
 from tests.smp.support import (
@@ -34,16 +34,13 @@ QUEUES = 3 * MAX_PENDING + 5
 def bursts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many messages were held in memory for one client, each time they were written."""
     sizes: list[int] = []
-    flush = ReplyBuffer.flush
+    send_all = ServerConnection.send_all
 
-    def counting(outgoing: ReplyBuffer) -> None:
-        sizes.extend(
-            sum(isinstance(item.message, smp.MSG) for item in items)
-            for items in outgoing._messages.values()
-        )
-        flush(outgoing)
+    def counting(connection: ServerConnection, messages: list[Answer], answered: int) -> None:
+        sizes.append(sum(isinstance(item.message, smp.MSG) for item in messages))
+        send_all(connection, messages, answered)
 
-    monkeypatch.setattr(ReplyBuffer, "flush", counting)
+    monkeypatch.setattr(ServerConnection, "send_all", counting)
     return sizes
 
 

@@ -11,8 +11,10 @@ import pytest
 from heliograph.smp import relays
 from heliograph.smp.counters import RelayOutcome
 from heliograph.smp.settings import ProxySettings
+from heliograph.transport.client import Client
 from heliograph.transport.server import Answer, ServerConnection
 from heliograph.wire import smp
+from heliograph.wire.addresses import ServerAddress
 from heliograph.wire.errors import (
     PROXY,
     BrokerError,
@@ -104,17 +106,19 @@ async def test_an_unexpected_answer(small_world: World, destination: World) -> N
 
 
 @pytest.mark.parametrize("settings", [with_settings(proxy=ProxySettings(retry_after=0.2))])
-async def test_a_destination_that_comes_back(small_world: World, destination: World) -> None:
+async def test_a_destination_that_comes_back(
+    small_world: World, destination: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One attempt for all senders, and a new one after a while."""
     attempts = 0
-    opened = small_world.router._relays._open
+    connect = Client.connect
 
-    async def counting(address: Any) -> Any:
+    def counting(address: ServerAddress, *arguments: Any, **options: Any) -> Any:
         nonlocal attempts
-        attempts += 1
-        return await opened(address)
+        attempts += address == destination.address
+        return connect(address, *arguments, **options)
 
-    small_world.router._relays._open = counting  # type: ignore[method-assign]
+    monkeypatch.setattr(Client, "connect", counting)
     port = int(destination.address.port)
     await destination.listener.close()
     peers = [await small_world.connect() for _ in range(5)]
@@ -122,8 +126,7 @@ async def test_a_destination_that_comes_back(small_world: World, destination: Wo
     assert await asyncio.gather(*requests) == [NETWORK] * 5
     assert await peers[0].ask(smp.PRXY(destination.address)) == NETWORK
     assert attempts == 1
-    destination.listener._closing = False
-    await destination.listener.start("127.0.0.1", port)
+    await destination.listen(port)
     await asyncio.sleep(0.25)
     assert isinstance(await peers[0].ask(smp.PRXY(destination.address)), smp.PKEY)
     assert attempts == 2
@@ -139,24 +142,23 @@ async def test_a_dead_destination_is_tried_ever_more_seldom(
     await destination.listener.close()
     alice = await small_world.connect()
     attempts = []
-    opened = small_world.router._relays._open
+    connect = Client.connect
 
-    async def noting(address: Any) -> Any:
+    def recording(address: ServerAddress, *arguments: Any, **options: Any) -> Any:
         attempts.append(now)
-        return await opened(address)
+        return connect(address, *arguments, **options)
 
-    small_world.router._relays._open = noting  # type: ignore[method-assign]
+    monkeypatch.setattr(Client, "connect", recording)
     while now < 1100:
         assert await alice.ask(smp.PRXY(destination.address)) == NETWORK
         now += 1
     assert attempts == [1000, 1001, 1003, 1007, 1015, 1031, 1061, 1091]
-    destination.listener._closing = False
-    await destination.listener.start("127.0.0.1", port)
+    await destination.listen(port)
     now = 1121
     assert isinstance(await alice.ask(smp.PRXY(destination.address)), smp.PKEY)
     await destination.listener.close()
     now += 1
-    await until(lambda: not len(small_world.router._relays))
+    await until(lambda: not len(small_world.router.relays))
     assert await alice.ask(smp.PRXY(destination.address)) == NETWORK
     now += 1
     assert await alice.ask(smp.PRXY(destination.address)) == NETWORK

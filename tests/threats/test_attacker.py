@@ -45,7 +45,7 @@ async def test_cannot_enumerate(small_world: NtfWorld) -> None:
     assert all(len(entity_id) == 24 for entity_id in known)
     async with a_tap(world.address) as (address, heard):
         client = await Client.connect(address)
-        world._clients.append(client)
+        world.clients.append(client)
         attacker = await world.phone(client=client)
         await attacker.ask(ntf.PING())  # so that all of the handshake has passed
         views = set()

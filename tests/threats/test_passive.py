@@ -15,7 +15,7 @@ from tests.waiting import until
 
 async def phone_behind(world: NtfWorld, address: ServerAddress) -> Phone:
     client = await Client.connect(address)
-    world._clients.append(client)
+    world.clients.append(client)
     return await world.registered(client=client)
 
 

@@ -45,7 +45,7 @@ async def sender_of(routing: Routing) -> ProxiedSender:
 
 
 def relay_of(routing: Routing) -> Relay:
-    relay = routing.proxy.router._relays.connected(routing.destination.address)
+    relay = routing.proxy.router.relays.connected(routing.destination.address)
     assert relay is not None
     return relay
 

@@ -25,7 +25,7 @@ async def test_learns_which_messages_notify(small_world: NtfWorld) -> None:
     queue = await small_world.queue()
     for notify in (True, False):
         assert await queue.send(small_world.sender, b"hello", notify=notify) == smp.OK()
-    rows = await small_world.smp.router.store._database.read(
+    rows = await small_world.smp.router.store.database.read(
         lambda tx: tx.query("SELECT notification FROM messages ORDER BY seq")
     )
     assert rows == [(1,), (0,)]

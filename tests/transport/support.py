@@ -73,6 +73,26 @@ def open_sockets() -> set[str]:
     return {name for name in names if name.startswith("socket:")}
 
 
+def connected_sockets(port: int) -> Iterator[socket.socket]:
+    """Both ends, as far as they are in this process, of each connection to a port."""
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as sock:
+            if sock.family == socket.AF_INET and port in (
+                sock.getsockname()[1],
+                sock.getpeername()[1],
+            ):
+                yield sock
+
+
+def receive_buffers(port: int) -> list[int]:
+    """Return the size for each socket of this process that is connected to a port."""
+    return [
+        sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        for sock in connected_sockets(port)
+        if sock.getpeername()[1] == port
+    ]
+
+
 @functools.cache
 def make_identity(
     leaf: SigningAlgorithm = SigningAlgorithm.ED25519,

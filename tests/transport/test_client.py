@@ -4,12 +4,10 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import random
 import socket
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +55,7 @@ from tests.transport.support import (
     SlowRouter,
     batch,
     raw_server,
+    receive_buffers,
     run_on,
     serving,
     short,
@@ -1139,16 +1138,6 @@ def test_abort_sends_no_close_notify(run: Run) -> None:
             assert not connection.left_in_order
 
     run(main())
-
-
-def receive_buffers(port: int) -> list[int]:
-    """Return the size for each socket of this process that is connected to a port."""
-    sizes = []
-    for path in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as sock:
-            if sock.family == socket.AF_INET and sock.getpeername()[1] == port:
-                sizes.append(sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF))
-    return sizes
 
 
 def test_receive_buffer(run: Run) -> None:

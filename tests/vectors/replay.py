@@ -162,7 +162,7 @@ class Replay:
         return 2 if self._service is None or self._refused else 3
 
     @cached_property
-    def _session(self) -> Session:
+    def session(self) -> Session:
         make = Session.ntf if self._is_ntf else Session.smp
         return make(self._hello.session_id, self._answer.version)
 
@@ -246,11 +246,11 @@ class Replay:
         return session_keys.verify_session_key(leaf, signed)
 
     @cached_property
-    def _blocks(self) -> list[Block]:
+    def blocks(self) -> list[Block]:
         ciphers: dict[str, BlockCipher] = {}
         encryptors: dict[str, BlockCipher] = {}
         if not self._refused and self._secret is not None:
-            pair = (self._session.session_id, self._secret)
+            pair = (self.session.session_id, self._secret)
             ciphers = {UP: BlockCipher.server(*pair), DOWN: BlockCipher.client(*pair)}
             encryptors = {UP: BlockCipher.client(*pair), DOWN: BlockCipher.server(*pair)}
         blocks = []
@@ -385,7 +385,7 @@ class Replay:
             assert keys.algorithm_of(self._server_key) is Algorithm.X25519
 
     def _check_blocks(self) -> None:
-        for index, block in enumerate(self._blocks):
+        for index, block in enumerate(self.blocks):
             if self._refused:
                 assert block.direction == UP or block.raw == b""
                 continue
@@ -395,36 +395,36 @@ class Replay:
             until = next(
                 (
                     later
-                    for later in range(index + 1, len(self._blocks))
-                    if self._blocks[later].direction == UP
+                    for later in range(index + 1, len(self.blocks))
+                    if self.blocks[later].direction == UP
                 ),
-                len(self._blocks),
+                len(self.blocks),
             )
             self._check_requests(block, self._replies(index, until), self._replies(index))
 
     def _replies(self, start: int, end: int | None = None) -> list[Reply[Any]]:
         replies = []
-        for block in self._blocks[start:end]:
+        for block in self.blocks[start:end]:
             if block.direction == DOWN:
                 assert block.content is not None
-                for reply in decode_replies(self._session, self._responses, block.content):
+                for reply in decode_replies(self.session, self._responses, block.content):
                     assert isinstance(reply, Reply)
                     replies.append(reply)
         return replies
 
     def _check_replies(self, block: Block) -> None:
         assert block.content is not None
-        replies = decode_replies(self._session, self._responses, block.content)
+        replies = decode_replies(self.session, self._responses, block.content)
         encoded = []
         for reply in replies:
             assert isinstance(reply, Reply), reply
             encoded.append(
                 encode_reply_transmission(
-                    *(self._session, self._responses, reply.corr_id),
+                    *(self.session, self._responses, reply.corr_id),
                     *(reply.entity_id, reply.message),
                 )
             )
-        assert pack(self._session, encoded) == [block.content]
+        assert pack(self.session, encoded) == [block.content]
         self.counts["replies"] += len(replies)
 
     def _check_requests(
@@ -439,7 +439,7 @@ class Replay:
             except WireError as exc:
                 requests = [Failure(b"", b"", exc.error)]
         else:
-            requests = decode_requests(self._session, self._commands, block.content)
+            requests = decode_requests(self.session, self._commands, block.content)
         for request in requests:
             among = later if request.corr_id else soon
             answers = [reply for reply in among if reply.corr_id == request.corr_id]
@@ -449,13 +449,13 @@ class Replay:
                 assert wanted in answers, (request, answers)
                 self.counts["failures"] += 1
                 continue
-            command = self._commands.encode(request.command, self._session.version)
+            command = self._commands.encode(request.command, self.session.version)
             again = encode_transmission(
-                *(self._session, request.corr_id, request.entity_id, command),
+                *(self.session, request.corr_id, request.entity_id, command),
                 *(request.auth, request.service_signature),
             )
             assert block.content is not None
-            assert again in unpack(self._session, block.content)
+            assert again in unpack(self.session, block.content)
             for reply in answers:
                 error = getattr(reply.message, "error", None)
                 assert error not in MALFORMED
@@ -485,7 +485,7 @@ class Replay:
         publics = [
             reply.message.dh_key
             for connection in dict.fromkeys(item["conn"] for item in self.events)
-            for reply in Replay(self.events, connection)._known_replies
+            for reply in Replay(self.events, connection).known_replies
             if hasattr(reply.message, "dh_key")
         ]
         agreed = {
@@ -497,7 +497,7 @@ class Replay:
         assert event["hex"] in agreed
 
     @cached_property
-    def _known_replies(self) -> list[Reply[Any]]:
+    def known_replies(self) -> list[Reply[Any]]:
         return [] if not self._raw or self._refused else self._replies(0)
 
     def _on_raw_block(self, event: Line) -> None:
@@ -508,7 +508,7 @@ class Replay:
             assert size == self._block_size or self._unfinished
 
     def _on_handshake_done(self, event: Line) -> None:
-        assert event["version"] == self._session.version
+        assert event["version"] == self.session.version
         assert bool(event.get("blockEncryption")) is (self._secret is not None)
         recorded = event.get("serverSessionPubKey_spki")
         if recorded is not None:
@@ -529,7 +529,7 @@ class Replay:
         )
         raws = [item for item in self._own if item["layer"] == "raw_block"]
         number = next(index for index, item in enumerate(raws) if item is raw)
-        content = self._blocks[number - self._handshake_size].content
+        content = self.blocks[number - self._handshake_size].content
         assert content is not None
         assert content.hex() == event["hex"]
 
@@ -545,10 +545,10 @@ class Replay:
         self._check_command(table, command)
         if "transmission" not in event:
             contents = [
-                decode_transmission(self._session, item)
-                for block in self._blocks
+                decode_transmission(self.session, item)
+                for block in self.blocks
                 if block.direction == self._direction(event) and block.content is not None
-                for item in unpack(self._session, block.content)
+                for item in unpack(self.session, block.content)
             ]
             raw = next(
                 item
@@ -556,36 +556,36 @@ class Replay:
                 if (item.corr_id, item.entity_id, item.command) == (corr_id, entity_id, command)
             )
             if "auth" in event:
-                self._check_router_side(event, raw)
+                self.check_router_side(event, raw)
             return
         data = bytes.fromhex(event["transmission"])
-        raw = decode_transmission(self._session, data)
+        raw = decode_transmission(self.session, data)
         assert (raw.corr_id, raw.entity_id, raw.command) == (corr_id, entity_id, command)
         if "sessionId" not in event:  # received, so without authorization
-            assert encode_transmission(self._session, corr_id, entity_id, command) == data
+            assert encode_transmission(self.session, corr_id, entity_id, command) == data
             return
-        assert self._session.session_id.hex() == event["sessionId"]
-        assert self._session.version == event["version"]
-        authorized = authorized_bytes(self._session, corr_id, entity_id, command)
+        assert self.session.session_id.hex() == event["sessionId"]
+        assert self.session.version == event["version"]
+        authorized = authorized_bytes(self.session, corr_id, entity_id, command)
         assert raw.authorized == authorized
         assert authorized.hex() == event["tForAuth"]
         sent = encode_unauthorized(corr_id, entity_id, command)
-        assert (sent if self._session.implied_session else authorized).hex() == event["tToSend"]
+        assert (sent if self.session.implied_session else authorized).hex() == event["tToSend"]
         encoded = encode_transmission(
-            self._session, corr_id, entity_id, command, raw.auth, raw.service_signature
+            self.session, corr_id, entity_id, command, raw.auth, raw.service_signature
         )
         assert encoded == data
         self._check_authorization(event, raw)
 
     def _check_command(self, table: Table[Any], command: bytes) -> None:
         try:
-            value = table.decode(command, self._session.version)
+            value = table.decode(command, self.session.version)
         except WireError:
             # Sent on purpose; that the router agreed is checked with its block.
             assert table is self._commands
             self.counts["malformed"] += 1
             return
-        assert table.encode(value, self._session.version) == command
+        assert table.encode(value, self.session.version) == command
 
     def _check_authorization(self, event: Line, raw: RawTransmission) -> None:
         if event["authKey_pkcs8"] is None:
@@ -621,7 +621,7 @@ class Replay:
         signed = self._service.auth.signed_key
         return session_keys.verify_session_key(identity.leaf_public_key, signed), identity
 
-    def _check_router_side(self, event: Line, raw: RawTransmission) -> None:
+    def check_router_side(self, event: Line, raw: RawTransmission) -> None:
         assert raw.auth.hex() == event["auth"]
         signature = event["serviceSig"]
         assert raw.service_signature == (None if signature is None else bytes.fromhex(signature))
@@ -648,7 +648,7 @@ class Replay:
         assert boxes.box_padded(secret, nonce, plain, push.NMSG_META_SIZE) == boxed
         assert pad(plain, push.NMSG_META_SIZE).hex() == event["padded_plain"]
         assert push.encode_nmsg_meta(push.decode_nmsg_meta(plain)) == plain
-        assert smp.NMSG(nonce, boxed) in [reply.message for reply in self._known_replies]
+        assert smp.NMSG(nonce, boxed) in [reply.message for reply in self.known_replies]
 
     def _on_msg_decrypted(self, event: Line) -> None:
         secret, msg_id, plain = (
@@ -656,7 +656,7 @@ class Replay:
         )
         body = next(
             reply.message.body
-            for reply in self._known_replies
+            for reply in self.known_replies
             if isinstance(reply.message, smp.MSG) and reply.message.msg_id == msg_id
         )
         nonce = boxes.nonce_from(msg_id)

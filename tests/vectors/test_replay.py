@@ -185,14 +185,14 @@ def test_service_signature_of_another_session() -> None:
     events = record(SMP_VERSIONS.max)
     replay = Replay(events, "service")
     with pytest.raises(AssertionError):
-        replay._check_router_side(*forged(replay))
+        replay.check_router_side(*forged(replay))
 
 
 def forged(replay: Replay) -> tuple[Line, RawTransmission]:
-    block = next(block for block in replay._blocks if block.direction == UP)
+    block = next(block for block in replay.blocks if block.direction == UP)
     assert block.content is not None
-    (item,) = unpack(replay._session, block.content)
-    raw = decode_transmission(replay._session, item)
+    (item,) = unpack(replay.session, block.content)
+    raw = decode_transmission(replay.session, item)
     assert raw.service_signature is not None
     signature = bytes(64)
     event = {"auth": raw.auth.hex(), "serviceSig": signature.hex()}

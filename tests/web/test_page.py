@@ -53,13 +53,13 @@ class FakeRouter:
             self.failed += 9
         else:
             self.accepted += ACCEPTED_IN_10_MS + ACCEPTED_IN_100_MS + self.step % 7
-        return web.Response(text=self._ntf() if self.part == "ntf" else self._smp())
+        return web.Response(text=self.ntf_metrics() if self.part == "ntf" else self.smp_metrics())
 
     async def readyz(self, _: web.Request) -> web.Response:
         status, text = self.ready
         return web.Response(text=text, status=status)
 
-    def _ntf(self) -> str:
+    def ntf_metrics(self) -> str:
         quick = int(self.accepted * 0.6)
         return f"""\
 # TYPE simplex_ntf_notifications_received counter
@@ -90,7 +90,7 @@ heliograph_ntf_push_latency_seconds_bucket{{le="0.1"}} {self.accepted}
 heliograph_ntf_push_latency_seconds_bucket{{le="+Inf"}} {self.accepted}
 """
 
-    def _smp(self) -> str:
+    def smp_metrics(self) -> str:
         return f"""\
 # TYPE simplex_smp_queues_total1 gauge
 simplex_smp_queues_total1 50122
@@ -352,7 +352,7 @@ async def test_no_pipeline(world: World) -> None:
 
 
 async def test_an_idle_system_says_what_to_do(world: World) -> None:
-    world.ntf._ntf = lambda: "heliograph_ntf_clients 0\n"  # type: ignore[method-assign]
+    world.ntf.ntf_metrics = lambda: "heliograph_ntf_clients 0\n"  # type: ignore[method-assign]
     await world.open()
     await world.state("Working, with warnings")
     await world.problem("No push provider is configured")

@@ -110,7 +110,7 @@ class AppSession:
             info = await self.agent.token_info()
             return info is not None and info.status is TokenStatus.ACTIVE
 
-        return await _until(is_so, within)
+        return await wait_until(is_so, within)
 
     async def settle(self, within: float = SETTLING) -> bool:
         """Wait until no work is pending, and return whether that is so."""
@@ -118,7 +118,7 @@ class AppSession:
         async def is_so() -> bool:
             return not await self.agent.has_work()
 
-        return await _until(is_so, within)
+        return await wait_until(is_so, within)
 
     # Contacts.
 
@@ -264,7 +264,7 @@ class AppSession:
             created = ntf_records.SubscriptionStage.CREATED
             return any(item.conn_id == conn_id and item.stage is created for item in found)
 
-        return await _until(is_so, within)
+        return await wait_until(is_so, within)
 
     async def until_sent(self, conn_id: str, within: float = 10.0) -> bool:
         """Wait until routers have accepted all messages; return at once if nobody has joined."""
@@ -273,7 +273,7 @@ class AppSession:
             info = await self.agent.connection(conn_id)
             return info.to_send == 0 or (not info.is_ready and await self._invited(conn_id))
 
-        await _until(is_so, within)
+        await wait_until(is_so, within)
         return (await self.agent.connection(conn_id)).to_send == 0
 
     async def refused(self) -> frozenset[str]:
@@ -333,7 +333,7 @@ def _is_same(one: ServerAddress, other: ServerAddress) -> bool:
     return (one.scheme, one.fingerprint) == (other.scheme, other.fingerprint)
 
 
-async def _until(condition: Callable[[], Awaitable[bool]], within: float) -> bool:
+async def wait_until(condition: Callable[[], Awaitable[bool]], within: float) -> bool:
     deadline = time.monotonic() + within
     while not await condition():
         if time.monotonic() >= deadline:

@@ -62,7 +62,7 @@ class SmpRouter(Closing):
         self._outgoing = ReplyBuffer()
         self._tasks = TaskScope()
         self._forwarded = ForwardedCommands(self.observer)
-        self._relays = Relays(settings.proxy)
+        self.relays = Relays(settings.proxy)
         self.store = SmpStore(
             database,
             self._store_failed,
@@ -89,7 +89,7 @@ class SmpRouter(Closing):
             self.observer,
             AddressLimit(settings.limits.new_queues_per_minute),
         )
-        self.handlers = CommandHandlers(context, self._forwarded, self._relays, self._tasks)
+        self.handlers = CommandHandlers(context, self._forwarded, self.relays, self._tasks)
         self.operator = QueueOperator(context, self.handlers.queues)
 
     @classmethod
@@ -120,7 +120,7 @@ class SmpRouter(Closing):
     async def close(self) -> None:
         """Stop the background work and close the store; everything answered is durable."""
         await self._tasks.close()
-        await self._relays.close()
+        await self.relays.close()
         await self.delivery.close()
         self.delivery.confirm(at_once=True)
         self._database.limit_wait()

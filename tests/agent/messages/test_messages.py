@@ -170,7 +170,7 @@ async def test_no_more_than_there_is_room_for(tmp_path: Path, router: Router) ->
         for body in sent:
             await alice.agent.send(at_alice, body)
         found = await bob.receive_messages(3, ack=False)
-        await until(lambda: bob.agent._engine._held)
+        await until(lambda: bob.agent._engine._held)  # nothing else shows that a fourth waits
         assert (await bob.agent.connection(at_bob)).unhandled == 3
         for message in found:
             await bob.agent.ack(at_bob, message.message_id)

@@ -7,20 +7,24 @@ there.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from heliograph.agent.connections import queues
+from heliograph.agent.keys import Vault
+from heliograph.agent.notifications import supervisor
+from heliograph.agent.notifications.context import notified_queues
 from heliograph.agent.notifications.records import (
     CommandKind,
     SubAction,
     SubscriptionStage,
     SupervisorCommand,
 )
-from heliograph.agent.notifications.supervisor import NtfSubSupervisor
+from heliograph.agent.store import AgentStore
 from heliograph.db.dialects import Transaction
 from heliograph.ntf.limits import NtfLimits
 from heliograph.transport.client import Client
@@ -510,13 +514,13 @@ async def test_the_queue_of_commands_is_bounded(
     rig = await world.rig(settings=replace(SETTINGS, commands=2))
     await rig.register()
     gate = asyncio.Event()
-    attempt = NtfSubSupervisor._attempt
+    write = AgentStore.write
 
-    async def gated(self: NtfSubSupervisor, command: SupervisorCommand) -> bool:
+    async def gated(self: AgentStore, function: Callable[[Transaction], Any]) -> Any:
         await gate.wait()
-        return await attempt(self, command)
+        return await write(self, function)
 
-    monkeypatch.setattr(NtfSubSupervisor, "_attempt", gated)
+    monkeypatch.setattr(AgentStore, "write", gated)
     for number in range(3):  # one under way, two that wait
         await rig.ntf.create([str(number)])
         await asyncio.sleep(0)
@@ -536,15 +540,14 @@ async def test_a_failing_store_delays_a_command(
     router, rig = await world.smp(), await world.rig()
     await rig.register()
     monkeypatch.setattr("heliograph.agent.notifications.supervisor.RETRY_COMMAND", (0.01, 0.01))
-    process = NtfSubSupervisor._process
     failures = [ValueError("no"), ValueError("no")]
 
-    def failing(self: NtfSubSupervisor, *arguments: object) -> object:
+    def failing(*arguments: Any) -> Any:
         if failures:
             raise failures.pop()
-        return process(self, *arguments)  # type: ignore[arg-type]
+        return notified_queues(*arguments)
 
-    monkeypatch.setattr(NtfSubSupervisor, "_process", failing)
+    monkeypatch.setattr(supervisor, "notified_queues", failing)
     with caplog.at_level(logging.CRITICAL):
         [conn_id] = await rig.connect(router)
         await rig.until_subscribed([conn_id])
@@ -558,15 +561,14 @@ async def test_a_command_that_fails_for_good_stops_no_other(
     await rig.register()
     [bad, good] = await rig.connect(router, 2, create=False)
     monkeypatch.setattr("heliograph.agent.notifications.supervisor.RETRY_COMMAND", (0.01, 0.01))
-    process = NtfSubSupervisor._process
 
-    def failing(self: NtfSubSupervisor, tx: Transaction, command: SupervisorCommand) -> object:
-        if bad in command.conn_ids:
+    def failing(tx: Transaction, vault: Vault, conn_ids: Sequence[str]) -> Any:
+        if bad in conn_ids:
             raise ValueError("no")
-        return process(self, tx, command)
+        return notified_queues(tx, vault, conn_ids)
 
     with monkeypatch.context() as patch:
-        patch.setattr(NtfSubSupervisor, "_process", failing)
+        patch.setattr(supervisor, "notified_queues", failing)
         await rig.ntf.create([bad])
         await rig.ntf.create([good])
         await rig.until_subscribed([good])

@@ -392,7 +392,7 @@ async def test_a_notification_router_that_moved(world: AgentWorld) -> None:
     [conn_id] = await rig.connect(router)
     await rig.until_subscribed([conn_id])
     await world.stop_ntf()
-    world.ntf._port = 0
+    world.ntf.port = 0
     await world.start_ntf()
     before = await rig.sub(conn_id)
     assert before is not None

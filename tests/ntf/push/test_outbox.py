@@ -73,7 +73,7 @@ class Shop:
             ShopObserver(self),
             settings,
         )
-        self._seq = 100
+        self.next_seq = 100
         self._queues: dict[bytes, bytes] = {}
 
     async def token(
@@ -101,7 +101,7 @@ class Shop:
         incoming = [
             Incoming(self._queues[token.token_id], os.urandom(24), b"meta", 1.0) for token in given
         ]
-        first, self._seq = self._seq, self._seq + len(incoming)
+        first, self.next_seq = self.next_seq, self.next_seq + len(incoming)
         now = now_ms()
         stored = await self.database.write(
             lambda tx: pending.receive(tx, 1, incoming, first, now, now + ttl)
@@ -262,19 +262,20 @@ async def test_many_notifications_are_few_pushes_and_all_are_covered(shop: Shop)
     shop.test.gate.set()
     await shop.until_paid()
     assert len(shop.test.deliveries) == 2
-    assert shop.settled[-1][0].seq == shop._seq - 1
+    assert shop.settled[-1][0].seq == shop.next_seq - 1
 
 
 async def test_the_window_bounds_what_is_under_way(shop: Shop) -> None:
     shop.test.gate.clear()
     made = [await shop.token() for _ in range(30)]
+    tasks = len(asyncio.all_tasks())
     await shop.receive(*made)
     await until(lambda: shop.test.in_flight == 4)
     assert shop.outbox.in_flight == 4
     shop.outbox.wake()
     await asyncio.sleep(0.05)
     assert shop.outbox.in_flight == 4
-    assert len(shop.outbox._tasks) <= 5
+    assert len(asyncio.all_tasks()) <= tasks + 4
     shop.test.gate.set()
     await shop.until_paid()
     assert shop.test.most_under_way == 4
@@ -330,6 +331,13 @@ async def test_nothing_is_asked_of_the_store_while_a_provider_is_stuck(
     shop.test.gate.set()
 
 
+@pytest.fixture
+def frequent_expiry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for expired pushes each time that the outbox looks for due ones."""
+    monkeypatch.setattr(outbox, "EXPIRE_INTERVAL", 0.0)
+
+
+@pytest.mark.usefixtures("frequent_expiry")
 async def test_pending_pushes_expire(shop: Shop) -> None:
     token = await shop.token()
     shop.test.always = BUSY
@@ -337,7 +345,6 @@ async def test_pending_pushes_expire(shop: Shop) -> None:
     await until(lambda: len(shop.test.deliveries) >= 2)
     await asyncio.sleep(0.3)
     count = len(shop.test.deliveries)
-    shop.outbox._expire_at = 0.0
     shop.outbox.wake()
     await shop.until_paid()
     await until(lambda: shop.expired)
@@ -347,6 +354,7 @@ async def test_pending_pushes_expire(shop: Shop) -> None:
     assert len(shop.test.deliveries) == count
 
 
+@pytest.mark.usefixtures("frequent_expiry")
 async def test_any_number_expires_page_by_page(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     pages: list[int] = []
     expire = pending.expire
@@ -362,7 +370,6 @@ async def test_any_number_expires_page_by_page(shop: Shop, monkeypatch: pytest.M
     for _ in range(5):
         await shop.receive(await shop.token(), ttl=100)
     await asyncio.sleep(0.15)
-    shop.outbox._expire_at = 0.0
     shop.outbox.wake()
     await until(lambda: len(shop.expired) == 5)
     assert max(pages) == 2
@@ -459,7 +466,7 @@ async def test_offered_again_at_every_moment_of_the_settlement(shop: Shop) -> No
             await asyncio.sleep(0)
         await shop.receive(token)
         await eventually(shop.is_paid, 2)  # well before the store is looked at without need
-        assert shop.settled[-1][0].seq == shop._seq - 1
+        assert shop.settled[-1][0].seq == shop.next_seq - 1
 
 
 async def test_outcomes_wait_for_a_store_that_fails(
@@ -622,12 +629,12 @@ async def test_a_clock_that_jumps_for_a_moment_delays_nothing(
     await shop.until_paid()
 
 
+@pytest.mark.usefixtures("frequent_expiry")
 async def test_what_a_wrong_clock_postponed_is_due_again(shop: Shop) -> None:
     await shop.receive(await shop.token(), offer=False)
     far = now_ms() + 4 * 86_400_000
     await shop.database.write(
         lambda tx: tx.execute("UPDATE pending_pushes SET next_at = ?", (far,))
     )
-    shop.outbox._expire_at = 0.0
     shop.outbox.wake()
     await shop.until_paid()

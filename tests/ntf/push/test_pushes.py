@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from heliograph.db.dialects import Transaction
+from heliograph.ntf.push import outbox
 from heliograph.ntf.push.outbox import OutboxSettings
 from heliograph.ntf.router import NtfSettings
 from heliograph.push.provider import RetryLater
@@ -219,6 +220,10 @@ class TestExpiry:
     def settings(self) -> NtfSettings:
         return replace(SETTINGS, push_ttl=1.0)
 
+    @pytest.fixture(autouse=True)
+    def frequent_expiry(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(outbox, "EXPIRE_INTERVAL", 0.0)
+
     async def test_what_is_not_delivered_in_time_expires(
         self, world: NtfWorld, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -227,7 +232,6 @@ class TestExpiry:
         await world.send(queue)
         await until(lambda: world.router.stats.counters.ntf_failed)
         await asyncio.sleep(1.1)
-        world.router.outbox._expire_at = 0.0
         world.router.outbox.wake()
         await world.until_paid()
         await until(lambda: world.router.stats.counters.ntf_expired == 1)

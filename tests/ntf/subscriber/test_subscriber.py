@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -40,6 +39,7 @@ from heliograph.wire.requests import Request
 from heliograph.wire.smp.confirmations import decode_confirmation
 from tests.ntf.support import FAST, OK, SETTINGS, NtfWorld, Phone
 from tests.smp.support import Queue, identity, keys
+from tests.transport.support import receive_buffers
 from tests.waiting import eventually, until
 
 ACTIVE = SubscriptionState.ACTIVE
@@ -708,12 +708,7 @@ async def test_a_router_that_worked_is_soon_connected_to_again(desk: Desk) -> No
 async def test_little_waits_in_the_systems_buffer(desk: Desk) -> None:
     scene = await play(desk)
     await until(lambda: scene.book.statuses)
-    client = scene.subscriber.client
-    assert client is not None
-    transport = client._connection._transport
-    assert transport is not None
-    sock = transport.get_extra_info("socket")
-    size = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+    [size] = receive_buffers(int(desk.address.port))
     assert size <= 2 * RECEIVE_BUFFER  # the system doubles it, for its own accounts
     await scene.end()
 

@@ -122,7 +122,7 @@ def test_few_tokens_are_remembered() -> None:
     for number in range(150):
         whole = changed(SILENT, headers={"authorization": bearer(iat=NOW - number)})
         assert isinstance(service.check(whole), Push)
-    assert len(service._known) <= 100
+    assert len(service._known) <= 100  # memory that nothing else shows
 
 
 def test_answers() -> None:

@@ -67,7 +67,7 @@ async def test_waiting() -> None:
     add(record)
     assert [[entry.seq for entry in await task] for task in waiting[:2]] == [[3], [3]]
     assert await other == []
-    assert record._waiting == {}
+    assert record._waiting == {}  # memory that nothing else shows
 
 
 async def test_one_of_two_gives_up() -> None:

@@ -12,6 +12,7 @@ import h2.events
 import pytest
 
 from heliograph.push.apns import ApnsConfig, ApnsProvider
+from heliograph.push.connecting import connections_to
 from heliograph.push.http import HttpSettings
 from heliograph.push.provider import Accepted, RetryLater
 from heliograph.sim.providers.apns import ApnsRules, ApnsService
@@ -180,9 +181,10 @@ async def test_entries(
     await asyncio.wait([task])
 
 
-async def test_wrong_requests_are_recorded(simulator: Simulator, provider: ApnsProvider) -> None:
-    connections = provider._connections_to(PushProvider.APNS_PROD)
+async def test_wrong_requests_are_recorded(simulator: Simulator) -> None:
+    connections = connections_to(config(simulator).http)
     answer = await connections.post(f"{simulator.url}/elsewhere", {}, b"\xff")
+    connections.close()
     assert answer.status == 404
     [entry] = simulator.record.select()
     assert (entry.accepted, entry.reason, entry.body) == (False, "BadPath", "\ufffd")

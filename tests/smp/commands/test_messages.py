@@ -8,11 +8,14 @@ import pytest
 
 from heliograph.smp.settings import Rules
 from heliograph.smp.store import store
+from heliograph.transport import client
 from heliograph.transport.client import ClientRequest
 from heliograph.wire import smp
 from heliograph.wire.errors import ErrorCode
+from heliograph.wire.requests import Reply, decode_replies
 from heliograph.wire.smp.fields import MsgFlags
 from heliograph.wire.smp.messages import RcvMessage, RcvQuota
+from heliograph.wire.transmissions import Session
 from tests.smp.support import (
     NO_MSG,
     OK,
@@ -164,18 +167,21 @@ async def test_taken_over_before_it_was_answered(world: World) -> None:
             await peer.close()
 
 
-async def test_the_order_of_an_answer_and_its_end(small_world: World) -> None:
+async def test_the_order_of_an_answer_and_its_end(
+    small_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     alice, phone = await small_world.connect(), await small_world.connect()
     queue = await create(alice, subscribe=False)
     await queue.send(alice, b"one")
     seen: list[object] = []
-    received = alice.client._received
 
-    def record(item: Any, on_push: Any) -> None:
-        seen.append(item.message)
-        received(item, on_push)
+    def record(session: Session, *arguments: Any) -> list[Any]:
+        found = list(decode_replies(session, *arguments))
+        if session is alice.client.established.session:
+            seen.extend(item.message for item in found if isinstance(item, Reply))
+        return found
 
-    alice.client._received = record  # type: ignore[method-assign]
+    monkeypatch.setattr(client, "decode_replies", record)
     await asyncio.gather(queue.sub(alice), queue.sub(phone))
     await until(lambda: smp.END() in seen or smp.END() in [item for _, item in phone.pushes])
     if smp.END() in seen:

@@ -175,7 +175,7 @@ async def test_a_session_that_ended(small_world: World, destination: World) -> N
     sender = await sender_of(small_world, destination)
     for client in tuple(destination.router.clients):
         client.connection.abort()
-    await until(lambda: small_world.router._relays.find(sender.pkey.session_id) is None)
+    await until(lambda: small_world.router.relays.find(sender.pkey.session_id) is None)
     assert await sender.ask(SEND, queue.snd_id) == NO_SESSION
     again = await ProxiedSender.open(sender.peer, destination.address)
     assert again.pkey.session_id != sender.pkey.session_id
@@ -263,7 +263,7 @@ async def test_the_number_of_sessions_is_bounded(
     async with a_world(new_store("sqlite", tmp_path / "other")) as other:
         first = await sender_of(small_world, destination)
         second = await ProxiedSender.open(first.peer, other.address)
-        assert len(small_world.router._relays) == 1
+        assert len(small_world.router.relays) == 1
         assert await first.ask(SEND, b"s" * 24) == NO_SESSION
         assert await second.ask(SEND, b"s" * 24) == AUTH
 
@@ -277,7 +277,7 @@ async def test_commands_in_flight_are_bounded(small_world: World, destination: W
     answers = await asyncio.gather(*(sender.ask(SEND, b"s" * 24) for _ in range(5)))
     assert answers == [TIMEOUT] * 5
     assert len(destination.router.clients) == 1
-    assert small_world.router._relays.in_flight == 0
+    assert small_world.router.relays.in_flight == 0
 
 
 async def test_a_router_is_its_own_destination(small_world: World) -> None:

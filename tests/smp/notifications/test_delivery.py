@@ -23,6 +23,7 @@ from tests.smp.support import (
     service,
     with_settings,
 )
+from tests.transport.support import connected_sockets
 from tests.waiting import eventually, until
 
 
@@ -62,10 +63,11 @@ def read_again(peer: Peer) -> None:
     peer.client.resume_reading()
 
 
-def shrink_buffers(connection: Any) -> None:
-    sock = connection._transport.get_extra_info("socket")
-    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-        sock.setsockopt(socket.SOL_SOCKET, option, 16_384)
+def shrink_buffers(world: World) -> None:
+    """At both ends of each connection to a router."""
+    for sock in connected_sockets(int(world.address.port)):
+        for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, 16_384)
 
 
 @pytest.fixture
@@ -192,8 +194,7 @@ async def test_a_real_slow_reader_gets_everything_once_it_reads(small_world: Wor
     queues = [await create_notified(alice) for _ in range(60)]
     await ntf.ask_many([queue.nsubscribing() for queue in queues])
     client = small_world.router.subscribers.notifiers[queues[0].notifier_id]
-    shrink_buffers(ntf.client._connection)
-    shrink_buffers(client.connection)
+    shrink_buffers(small_world)
     stop_reading(ntf)
     written = 0
     while client.connection.write_paused_at is None:
@@ -415,8 +416,8 @@ class TestWhatASubscriberMayHaveLost:
         arrived = False
         monkeypatch.setattr(BlockConnection, "has_arrived", property(lambda _: arrived))
         monkeypatch.setattr(delivery, "CONFIRM_AFTER", 0.2)
-        await self._notified(world)
-        [client] = world.router.delivery._unconfirmed
+        _, _, queue = await self._notified(world)
+        client = world.router.subscribers.notifiers[queue.notifier_id]
         await asyncio.sleep(0.3)
         arrived = True
         world.router.delivery.confirm()

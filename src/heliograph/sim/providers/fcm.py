@@ -82,7 +82,7 @@ class FcmService:
         if request.method != "POST":
             return Wrong(405, "METHOD_NOT_ALLOWED")
         if request.path == "/token":
-            return self._exchange(request.body)
+            return self.exchange(request.body)
         if request.path != f"/v1/projects/{PROJECT}/messages:send":
             return Wrong(404, "NO_SUCH_PROJECT")
         scheme, _, access = request.headers.get("authorization", "").partition(" ")
@@ -118,7 +118,7 @@ class FcmService:
                 error["message"] = _BAD_TOKEN
         return _json(status, {"error": error})
 
-    def _exchange(self, body: bytes) -> HttpReply:
+    def exchange(self, body: bytes) -> HttpReply:
         form = parse_qs(body.decode("utf-8", "replace"))
         if form.get("grant_type") != [GRANT]:
             return _json(400, {"error": "unsupported_grant_type"})

@@ -63,7 +63,7 @@ class SmpStore:
         on_removed: Callable[[list[bytes]], None] = lambda nonces: None,
     ) -> None:
         """`on_removed` gets the nonces of notifications deleted with their notifier."""
-        self._database = database
+        self.database = database
         self._on_failure = on_failure
         self._on_settled = on_settled
         self._on_removed = on_removed
@@ -87,7 +87,7 @@ class SmpStore:
             )
             return message, notification, services
 
-        message, notification, services = await self._database.read(load)
+        message, notification, services = await self.database.read(load)
         self.next_message = message + 1
         self.next_notification = notification + 1
         self._record_durable(services)
@@ -116,9 +116,9 @@ class SmpStore:
         self.changes = Changes()
         if changes.writes():
             changes.freeze()
-            future = self._database.write(changes.apply)
+            future = self.database.write(changes.apply)
         else:
-            future = self._database.read(changes.peek)
+            future = self.database.read(changes.peek)
         future.add_done_callback(lambda done: self._committed(changes, done))
 
     def _committed(self, changes: Changes, future: "asyncio.Future[Peeked]") -> None:
@@ -151,7 +151,7 @@ class SmpStore:
 
     async def check(self) -> None:
         """Raise if a commit fails now."""
-        await self._database.check()
+        await self.database.check()
         self.is_failing = False
 
     async def settled(self) -> None:
@@ -205,13 +205,13 @@ class SmpStore:
                 queue_of(SUBSTITUTE)
             return queues
 
-        return await self._database.read(load)
+        return await self.database.read(load)
 
     async def notifications(
         self, notifier_ids: Sequence[bytes], after: int, limit: int
     ) -> list[StoredNotification]:
         """Return a page of the notifications of at most `MAX_IN` notifiers, oldest first."""
-        rows = await self._database.read(
+        rows = await self.database.read(
             lambda tx: tx.query_in(
                 f"{_NOTIFICATION} WHERE n.notifier_id IN {{in}} AND n.seq > ?"
                 " ORDER BY n.seq LIMIT ?",
@@ -226,7 +226,7 @@ class SmpStore:
         self, service_id: bytes, after: int, limit: int
     ) -> list[StoredNotification]:
         """Return a page of the notifications of a service's queues, oldest first."""
-        rows = await self._database.read(
+        rows = await self.database.read(
             lambda tx: tx.query(
                 f"{_NOTIFICATION} JOIN queues q ON q.notifier_id = n.notifier_id"
                 " WHERE q.notifier_service_id = ? AND n.seq > ? ORDER BY n.seq LIMIT ?",
@@ -237,7 +237,7 @@ class SmpStore:
 
     async def waiting_queues(self, service_id: bytes, after: bytes, limit: int) -> list[bytes]:
         """Return a page of the recipient IDs of a service's queues that have messages."""
-        rows = await self._database.read(
+        rows = await self.database.read(
             lambda tx: tx.query(
                 "SELECT q.recipient_id FROM queues q WHERE q.service_id = ? AND q.recipient_id > ?"
                 " AND EXISTS (SELECT 1 FROM messages m WHERE m.recipient_id = q.recipient_id)"
@@ -274,11 +274,11 @@ class SmpStore:
                 for recipient_id, expired in seqs.items()
             }
 
-        return await self._database.write(expire)
+        return await self.database.write(expire)
 
     async def stored_nonces(self, after: int, before: int, limit: int) -> list[tuple[int, bytes]]:
         """Return a page of all stored notifications: `seq` and nonce."""
-        rows = await self._database.read(
+        rows = await self.database.read(
             lambda tx: tx.query(
                 "SELECT seq, nonce FROM notifications WHERE seq > ? AND seq < ?"
                 " ORDER BY seq LIMIT ?",
@@ -299,7 +299,7 @@ class SmpStore:
             tx.many("DELETE FROM notifications WHERE seq = ?", [(seq,) for seq, _ in old])
             return [nonce for _, nonce in old]
 
-        nonces = await self._database.write(expire)
+        nonces = await self.database.write(expire)
         return nonces, len(nonces) == _EXPIRED_PAGE
 
     async def counts(self) -> tuple[int, int, int, int]:
@@ -311,7 +311,7 @@ class SmpStore:
             [[notifications]] = tx.query("SELECT COUNT(*) FROM notifications")
             return queues, notifiers, messages, notifications
 
-        return await self._database.read(count)
+        return await self.database.read(count)
 
 
 def _call(callback: Callable[[T], None], argument: T) -> None:
