@@ -385,7 +385,9 @@ def test_import_and_export(directory: Path, start: Start, tmp_path: Path) -> Non
     log.write_text(f"{CREATE}\n")
     messages.write_text(f"{MESSAGE}\n")
     done = run("import", log, "--messages", messages, "--dir", directory, "--dry-run")
-    assert (done.stdout, done.returncode) == ("Would import 2 lines.\n", 0)
+    counts = "queues 1, services 0, messages 1, notifications 0"
+    expected = f"Would import 2 lines.\nThe store would have: {counts}.\n"
+    assert (done.stdout, done.returncode) == (expected, 0)
     assert "there is no store yet" in run("export", tmp_path / "out", "--dir", directory).stderr
     messages.write_text(f"{MESSAGE}\nrubbish\n")
     done = run("import", log, "--messages", messages, "--dir", directory)
@@ -394,7 +396,8 @@ def test_import_and_export(directory: Path, start: Start, tmp_path: Path) -> Non
     assert "nothing was imported" in done.stderr
     messages.write_text(f"{MESSAGE}\n")
     done = run("import", log, "--messages", messages, "--dir", directory)
-    assert (done.stdout, done.returncode) == ("Imported 2 lines.\n", 0)
+    expected = f"Imported 2 lines.\nThe store has: {counts}.\n"
+    assert (done.stdout, done.returncode) == (expected, 0)
     done = run("import", log, "--dir", directory)
     assert (done.returncode, "has queues already" in done.stderr) == (1, True)
     copy = tmp_path / "messages"

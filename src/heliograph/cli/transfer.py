@@ -159,6 +159,8 @@ def run_import(options: argparse.Namespace, form: TransferFormat[R]) -> int:
             unfinished.clear()
     progress.end()
     print(f"{'Would import' if options.dry_run else 'Imported'} {work.applied} lines.")
+    counts = ", ".join(f"{table} {count}" for table, count in work.stored.items())
+    print(f"The store {'would have' if options.dry_run else 'has'}: {counts}.")
     for why, count in work.skipped.items():
         print(f"{'Would skip' if options.dry_run else 'Skipped'} {count} lines that {why}.")
     return 0

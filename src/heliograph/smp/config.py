@@ -204,6 +204,18 @@ class ProxyOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SmpControlOptions(ControlOptions):
+    __doc__ = ControlOptions.__doc__
+
+    daily_blocks: int = option(
+        20,
+        "How many queues may be blocked in a day (UTC), so that a stolen password blocks no more."
+        " 0 is no limit.",
+        minimum=0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class SmpConfig:
     """All sections of `config.toml`."""
 
@@ -215,7 +227,7 @@ class SmpConfig:
     limits: SmpLimitOptions = field(default_factory=SmpLimitOptions)
     clients: Clients = field(default_factory=Clients)
     stats: StatsOptions = field(default_factory=StatsOptions)
-    control: ControlOptions = field(default_factory=ControlOptions)
+    control: SmpControlOptions = field(default_factory=SmpControlOptions)
     metrics: Metrics = field(default_factory=Metrics)
     log: LogOptions = field(default_factory=LogOptions)
     journal: JournalOptions = field(default_factory=JournalOptions)

@@ -62,7 +62,9 @@ async def serve(config: SmpConfig, directory: Path) -> AsyncIterator[str]:
             stack.callback(stats.try_save)
             tasks.spawn(stats.run(), name="smp statistics")
         if control.port is not None:
-            server = SmpControlPort(router, listener, port, stats, collector, passwords)
+            server = SmpControlPort(
+                router, listener, port, stats, collector, passwords, control.daily_blocks
+            )
             logger.info("control port %d", await server.start(control.port))
             stack.push_async_callback(server.close)
         yield public_address(Scheme.SMP, config.listen, port, identity.fingerprint)

@@ -272,7 +272,10 @@ def test_import(directory: Path, start: Start, tmp_path: Path) -> None:
     assert "nothing was imported" in done.stderr
     assert not (directory / "import-unfinished").exists()
     done = run("import", log, "--dir", directory, "--skip-bad")
-    assert done.stdout == "Imported 2 lines.\nSkipped 1 lines that cannot be read.\n"
+    assert done.stdout == (
+        "Imported 2 lines.\nThe store has: tokens 1, subscriptions 1.\n"
+        "Skipped 1 lines that cannot be read.\n"
+    )
     assert "ACTIVE" in run("trace", ID, "--dir", directory).stdout
     done = run("import", tmp_path / "absent", "--dir", directory)
     assert (done.returncode, "No such file" in done.stderr) == (1, True)

@@ -1,15 +1,18 @@
 """The control port of the messaging router: the reference's commands, roles and answers."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from heliograph.runtime.reference import control as module
 from heliograph.runtime.reference.control import Passwords
 from heliograph.smp.metrics import SmpCollector
+from heliograph.smp.reference import control as smp_control
 from heliograph.smp.reference.control import SmpControlPort
 from heliograph.smp.reference.statslog import SmpStatsLog
 from heliograph.smp.store.store import SmpStore
@@ -27,14 +30,15 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def a_port(world: World, directory: Path) -> AsyncIterator[int]:
+async def a_port(world: World, directory: Path, daily_blocks: int = 20) -> AsyncIterator[int]:
     router = world.router
     collector = SmpCollector(router, world.listener, 5223)
     stats = SmpStatsLog(
         router.observer, router.services, lambda: collector.totals, directory / "stats.json"
     )
+    passwords = Passwords(b"admins", b"users")
     control = SmpControlPort(
-        router, world.listener, 5223, stats, collector, Passwords(b"admins", b"users")
+        router, world.listener, 5223, stats, collector, passwords, daily_blocks
     )
     port = await control.start(0)
     try:
@@ -163,3 +167,30 @@ async def test_a_store_that_fails(
     monkeypatch.setattr(SmpStore, "load", fail)
     async with a_port(small_world, tmp_path) as port:
         assert await talk(port, ADMIN, "delete AAAA") == ["error: the store failed: no"]
+
+
+async def test_daily_blocks(
+    small_world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice = await small_world.connect()
+    names = [b64encode((await create(alice)).snd_id) for _ in range(4)]
+    block = [f"block {name} reason=spam" for name in names]
+    ok, again = (
+        "ok, queue blocked: blocked, reason=spam",
+        "ok, already inactive: blocked, reason=spam",
+    )
+    refused = "error: reached limit of 2 queues blocked daily"
+    async with a_port(small_world, tmp_path, 2) as port:
+        # One that is blocked already does not count.
+        assert await talk(port, USER, block[0], block[0], block[1]) == [ok, again, ok]
+        assert await talk(port, ADMIN, block[2], f"status {names[2]}") == [
+            refused,
+            "status: active, queueMode: messaging",
+        ]
+        tomorrow = time.time() + 86_400
+        monkeypatch.setattr(smp_control, "time", SimpleNamespace(time=lambda: tomorrow))
+        assert await talk(port, USER, *block[2:]) == [ok, ok]
+    monkeypatch.undo()
+    async with a_port(small_world, tmp_path, 0) as port:
+        unblock = [f"unblock {name}" for name in names]
+        assert (await talk(port, USER, *unblock, *block))[4:] == [ok] * 4

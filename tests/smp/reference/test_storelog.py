@@ -7,6 +7,7 @@ from hypothesis import given, strategies as st
 
 from heliograph.runtime.reference.storelog import BadLine
 from heliograph.smp.reference.storelog import (
+    MAX_LINK_DATA,
     LinkSet,
     MessageLogged,
     NotificationLogged,
@@ -48,6 +49,7 @@ def b64(data: bytes) -> str:
 
 
 R, K, S = b64(RID), b64(KEY), b64(SECRET)
+LONG, META = b64(b"i" * 256), b64(bytes(144))
 CREATE = f"CREATE rid={R} rk={K} rdh={S} sid={b64(SID)} sk="
 SERVICE_LINE = (
     f"NEW_SERVICE service_id={b64(SERVICE)} role=N cert={b64(b'c')},{b64(b'd')}"
@@ -149,8 +151,8 @@ def test_several_recipient_keys() -> None:
             MessageLogged(RID, b"m", 1_767_225_600, False, b"body"),
         ),
         (
-            f"v1 {b64(NID)} {b64(b'm')} 1767225600 {b64(b'n' * 24)} {b64(b'meta')}",
-            NotificationLogged(NID, b"m", 1_767_225_600, b"n" * 24, b"meta"),
+            f"v1 {b64(NID)} {b64(b'm')} 1767225600 {b64(b'n' * 24)} {META}",
+            NotificationLogged(NID, b"m", 1_767_225_600, b"n" * 24, bytes(144)),
         ),
         (
             f"v3 {R} {b64(b'm')} 1767225600 quota",
@@ -160,6 +162,13 @@ def test_several_recipient_keys() -> None:
 )
 def test_records(line: str, record: object) -> None:
     assert decode_smp_record(line) == record
+
+
+def test_the_largest_that_can_be_served() -> None:
+    body = b64(bytes(16_088))
+    assert isinstance(decode_smp_record(f"v3 {R} {b64(b'm')} 1 flags=T {body}"), MessageLogged)
+    data = f"{b64(bytes(1000))} {b64(bytes(MAX_LINK_DATA - 1000))}"
+    assert isinstance(decode_smp_record(f"LINK {R} {b64(LID)} {data}"), LinkSet)
 
 
 def test_notifiers() -> None:
@@ -193,6 +202,18 @@ def test_notifiers() -> None:
         f"v2 {R} {b64(b'm')} 1 quota",
         f"DELETE {R} {R}",
         f"TIME {R} {'9' * 30}",
+        CREATE.replace(f"rid={R}", f"rid={LONG}"),
+        CREATE.replace(f"sid={b64(SID)}", f"sid={LONG}"),
+        f"{CREATE} notifier={LONG} {K} {S}",
+        f"{CREATE} rsrv={LONG}",
+        f"{CREATE} link_id={LONG} queue_data={b64(b'f')} {b64(b'u')}",
+        f"{CREATE} link_id={b64(LID)} queue_data={b64(b'f')} {b64(bytes(60_000))}",
+        f"LINK {R} {b64(LID)} {b64(b'f')} {b64(bytes(MAX_LINK_DATA))}",
+        f"KEYS {R} {','.join([K] * 256)}",
+        f"v3 {R} {b64(b'm')} 1 flags=T {b64(bytes(16_089))}",
+        f"v3 {R} {LONG} 1 quota",
+        f"v1 {b64(NID)} {b64(b'm')} 1 {b64(b'n' * 23)} {META}",
+        f"v1 {b64(NID)} {b64(b'm')} 1 {b64(b'n' * 24)} {b64(bytes(145))}",
     ],
 )
 def test_bad_lines_are_not_quoted(line: str) -> None:

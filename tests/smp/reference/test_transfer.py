@@ -18,6 +18,7 @@ from tests.smp.reference.test_storelog import (
     CREATE,
     LID,
     LINK_TEXT,
+    META,
     NID,
     NOTIFIER_TEXT,
     OTHER,
@@ -79,7 +80,8 @@ HISTORY = (
 
 def test_a_log_is_replayed(dialect: Dialect, tmp_path: Path) -> None:
     work = imported(dialect, tmp_path / "log", *HISTORY, MESSAGE)
-    assert (work.applied, work.skipped, work.messages) == (len(HISTORY), {}, 1)
+    assert (work.applied, work.skipped) == (len(HISTORY), {})
+    assert work.stored == {"queues": 1, "services": 1, "messages": 1, "notifications": 0}
     export = SmpExport(dialect, 1_767_225_600.0)
     export.write(tmp_path / "out", tmp_path / "messages")
     assert (export.queues, export.services, export.messages) == (1, 1, 1)
@@ -133,7 +135,8 @@ def test_importing_again_changes_nothing(
 
 def test_dry_run(dialect: Dialect, tmp_path: Path) -> None:
     work = imported(dialect, tmp_path / "log", *HISTORY, MESSAGE, dry_run=True)
-    assert (work.applied, work.messages) == (len(HISTORY), 1)
+    assert work.applied == len(HISTORY)
+    assert work.stored == {"queues": 1, "services": 1, "messages": 1, "notifications": 0}
     assert everything(dialect) == [[], [], [], []]
 
 
@@ -144,10 +147,31 @@ def test_bad_lines_are_refused_by_number(dialect: Dialect, tmp_path: Path) -> No
     assert everything(dialect) == [[], [], [], []]
 
 
+@pytest.mark.parametrize("line", [CREATE, MESSAGE])
+def test_a_file_that_was_cut_off(dialect: Dialect, tmp_path: Path, line: str) -> None:
+    """Also where what is left of the last line could be read."""
+    (tmp_path / "log").write_text(f"{CREATE}\n{line}")
+    work = SmpImport(dialect)
+    with pytest.raises(StoreLogError, match="line 2: it does not end with a line break"):
+        work.check(tmp_path / "log")
+    work.check(tmp_path / "log", skip_bad=True)
+    work.apply([tmp_path / "log"])
+    assert (work.applied, work.skipped) == (1, {"cannot be read": 1})
+
+
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
         ([f"SUSPEND {R}"], "name a queue that is not there"),
+        ([f"{CREATE}{K}", f"SECURE {R} {b64(OTHER)}"], "secure a queue that has another key"),
+        (
+            [f"{CREATE}{LINK_TEXT}", f"LINK {R} {b64(LID)} {b64(b'other')} {b64(b'user data')}"],
+            "set another link than the queue has",
+        ),
+        (
+            [f"{CREATE}{NOTIFIER_TEXT}", f"v1 {b64(NID)} {b64(b'm')} 1 {b64(b'n' * 24)} {META}"],
+            "are of a notification that its notifier's secret does not open",
+        ),
         ([MESSAGE], "name a queue that is not there"),
         ([f"{CREATE} rsrv={b64(SERVICE)}"], "name a service that is not there"),
         ([CREATE, f"QUEUE_SERVICE {R} R {b64(SERVICE)}"], "name a service that is not there"),
@@ -199,7 +223,7 @@ async def test_a_router_moves_out_and_in(url: str, tmp_path: Path) -> None:
     target = open_dialect(other)
     work = SmpImport(target)
     work.apply([tmp_path / name for name in LOGS])
-    assert (work.applied, work.skipped, work.notifications) == (8, {}, 1)
+    assert (work.applied, work.skipped, work.stored["notifications"]) == (8, {}, 1)
     again = SmpExport(target, NOW)
     again.write(*(tmp_path / f"{name}2" for name in LOGS))
     repeated = SmpImport(target)

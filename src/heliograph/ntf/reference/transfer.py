@@ -82,6 +82,8 @@ _NOTIFICATIONS = (
 
 
 class NtfImport(LogImport[Record]):
+    TABLES = ("tokens", "subscriptions")
+
     def __init__(
         self, dialect: Dialect, now: float, progress: Progress = lambda what, count: None
     ) -> None:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from heliograph.db.dialects import Dialect, Row, Transaction
 from heliograph.runtime.errors import StartError
@@ -53,12 +53,18 @@ class StoreLogError(Exception):
 
 
 class LogImport(ABC, Generic[R]):
-    """One import. `applied` counts lines; `skipped` counts omitted lines by reason."""
+    """One import. `applied` counts lines; `skipped` counts omitted lines by reason.
+
+    `stored` is how many rows each of `TABLES` has after it, or would have.
+    """
+
+    TABLES: ClassVar[tuple[str, ...]]
 
     def __init__(self, dialect: Dialect, progress: Progress = lambda what, count: None) -> None:
         self.dialect = dialect
         self.applied = 0
         self.skipped: dict[str, int] = {}
+        self.stored: dict[str, int] = {}
         self._progress = progress
 
     @abstractmethod
@@ -109,6 +115,8 @@ class LogImport(ABC, Generic[R]):
                         dialect.commit()
                         dialect.begin()
             self.end(tx)
+            for table in self.TABLES:
+                [[self.stored[table]]] = tx.query(f"SELECT COUNT(*) FROM {table}")  # noqa: S608
             if dry_run:
                 dialect.rollback()
             else:
@@ -134,6 +142,9 @@ class LogImport(ABC, Generic[R]):
     def _decode(self, line: str) -> R | None:
         if len(line) > MAX_LINE:
             raise BadLine("the line is too long")
+        if line and not line.endswith("\n"):
+            raise BadLine("it does not end with a line break: the file may have been cut off")
+        line = line.rstrip("\r\n")
         return self.decode(line) if line else None
 
     def _skip(self, why: str) -> None:
@@ -232,7 +243,7 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
         number = 0
         while line := source.readline(MAX_LINE + 2):
             number += 1
-            yield number, line.rstrip("\r\n")
+            yield number, line
 
 
 def _pages(items: Iterator[T]) -> Iterator[list[T]]:

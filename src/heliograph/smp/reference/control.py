@@ -20,12 +20,14 @@ import gc
 import resource
 import threading
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING
 
 from heliograph.db.errors import DatabaseError
 from heliograph.runtime.reference.control import ControlPort, Passwords, Role, is_allowed
 from heliograph.smp.reference.statslog import RELAYS, count_services, relay_names
+from heliograph.smp.settings import DAY
 from heliograph.smp.store.records import QueueRecord, QueueStatus
 from heliograph.wire.errors import BLOCKED, WireError, decode_error, encode_error
 from heliograph.wire.primitives import b64decode, b64encode
@@ -83,6 +85,7 @@ class SmpControlPort(ControlPort):
         stats: "SmpStatsLog",
         collector: "SmpCollector",
         passwords: Passwords,
+        daily_blocks: int = 0,
     ) -> None:
         super().__init__(passwords)
         self._router = router
@@ -90,6 +93,9 @@ class SmpControlPort(ControlPort):
         self._port = port
         self._stats = stats
         self._collector = collector
+        self._daily_blocks = daily_blocks
+        self._blocked_on: Counter[int] = Counter()
+        """How many queues were blocked today, by day."""
 
     async def answer(self, role: Role, words: list[str]) -> list[str]:
         if words == ["stats-rts"]:
@@ -139,9 +145,14 @@ class SmpControlPort(ControlPort):
         queue = await self._find(arguments)
         if queue is None or not isinstance(reason, BLOCKED):
             return [_NO_QUEUE]
+        today, limit = int(time.time()) // DAY, self._daily_blocks
+        if limit and self._blocked_on[today] >= limit:
+            return [f"error: reached limit of {limit} queues blocked daily"]
         was_active = queue.status is QueueStatus.ACTIVE
         if queue.blocked != reason:
             await self._router.operator.block(queue, reason)
+        if was_active:
+            self._blocked_on = Counter({today: self._blocked_on[today] + 1})
         what = "queue blocked" if was_active else "already inactive"
         return [f"ok, {what}: {_describe(queue)}"]
 

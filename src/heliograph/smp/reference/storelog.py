@@ -17,8 +17,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from heliograph.crypto.boxes import TAG_SIZE
 from heliograph.runtime.reference.storelog import BadLine
 from heliograph.smp.store.records import (
+    ID_SIZE,
     LinkRecord,
     NotifierRecord,
     QueueRecord,
@@ -28,10 +30,30 @@ from heliograph.smp.store.records import (
 from heliograph.wire.errors import BLOCKED, WireError, decode_error, encode_error
 from heliograph.wire.handshakes import ServiceRole
 from heliograph.wire.keys import public_key_algorithm
+from heliograph.wire.ntf.push import NMSG_META_SIZE
 from heliograph.wire.primitives import b64decode, b64encode
+from heliograph.wire.requests import encode_reply
+from heliograph.wire.smp import LNK, NONCE_SIZE, SMP_RESPONSES, max_message_length
 from heliograph.wire.smp.fields import QueueMode
+from heliograph.wire.transmissions import Session, max_transmission_size
+from heliograph.wire.versions import SMP_VERSIONS
 
 SECRET_SIZE = 32
+MAX_ID_SIZE = 255
+MAX_KEYS = 255
+MAX_BODY_SIZE = max_message_length(SMP_VERSIONS.min)
+META_SIZE = NMSG_META_SIZE + TAG_SIZE
+
+
+def _max_link_data() -> int:
+    """Return how many bytes of link data fit in LNK, beside IDs of the usual size."""
+    session = Session.smp(bytes(SECRET_SIZE), SMP_VERSIONS.max)
+    an_id = bytes(ID_SIZE)
+    empty = encode_reply(session, SMP_RESPONSES, an_id, an_id, LNK(an_id, b"", b""))
+    return max_transmission_size(session) - len(empty)
+
+
+MAX_LINK_DATA = _max_link_data()
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +273,8 @@ def _queue(
     if sender_secures is not None:
         mode = "M" if sender_secures == "T" else "C"
     queue = QueueRecord(
-        b64decode(recipient_id),
-        b64decode(sender_id),
+        _id(recipient_id),
+        _id(sender_id),
         _keys(keys),
         _secret(secret),
         None if sender_key is None else _key(sender_key),
@@ -265,26 +287,26 @@ def _queue(
     if notifier_id is not None and notifier_key is not None and notifier_secret is not None:
         queue.notifier = _notifier(notifier_id, notifier_key, notifier_secret, notifier_service)
     if service_id is not None:
-        queue.service_id = b64decode(service_id)
+        queue.service_id = _id(service_id)
     if link_id is None or fixed is None or user is None:
         return QueueCreated(queue)
-    data = StoredLinkData(_data(fixed), _data(user))
-    queue.link = LinkRecord.of(b64decode(link_id), data.fixed)
+    found, data = _link(link_id, fixed, user)
+    queue.link = LinkRecord.of(found, data.fixed)
     return QueueCreated(queue, data)
 
 
 def _notifier(
     notifier_id: str, key: str, secret: str, service_id: str | None = None
 ) -> NotifierRecord:
-    service = None if service_id is None else b64decode(service_id)
-    return NotifierRecord(b64decode(notifier_id), _key(key), _secret(secret), service)
+    service = None if service_id is None else _id(service_id)
+    return NotifierRecord(_id(notifier_id), _key(key), _secret(secret), service)
 
 
 def _service(
     service_id: str, role: str, _chain: str, fingerprint: str, created_at: str
 ) -> SmpRecord:
     return ServiceCreated(
-        b64decode(service_id),
+        _id(service_id),
         ServiceRole(role.encode()),
         b64decode(fingerprint),
         int(created_at),
@@ -295,7 +317,33 @@ def _message(
     recipient_id: str, msg_id: str, at: str, quota: str | None, flag: str | None, body: str | None
 ) -> SmpRecord:
     content = None if quota or body is None else _data(body)
-    return MessageLogged(b64decode(recipient_id), b64decode(msg_id), int(at), flag == "T", content)
+    if content is not None and len(content) > MAX_BODY_SIZE:
+        raise BadLine(f"the message has more than {MAX_BODY_SIZE} bytes")
+    return MessageLogged(_id(recipient_id), _id(msg_id), int(at), flag == "T", content)
+
+
+def _notification(
+    notifier_id: str, msg_id: str, at: str, nonce_text: str, meta_text: str
+) -> SmpRecord:
+    nonce, meta = b64decode(nonce_text), b64decode(meta_text)
+    if len(nonce) != NONCE_SIZE or len(meta) != META_SIZE:
+        raise BadLine("its nonce or its content has a wrong length")
+    return NotificationLogged(_id(notifier_id), _id(msg_id), int(at), nonce, meta)
+
+
+def _link(link_id: str, fixed: str, user: str) -> tuple[bytes, StoredLinkData]:
+    """Return the link and its data, which the router must be able to send in one block."""
+    found, data = _id(link_id), StoredLinkData(_data(fixed), _data(user))
+    if sum(map(len, data)) > MAX_LINK_DATA:
+        raise BadLine(f"the data of the link has more than {MAX_LINK_DATA} bytes")
+    return found, data
+
+
+def _id(text: str) -> bytes:
+    entity_id = b64decode(text)
+    if len(entity_id) > MAX_ID_SIZE:
+        raise BadLine(f"an ID has more than {MAX_ID_SIZE} bytes")
+    return entity_id
 
 
 def _data(text: str) -> bytes:
@@ -303,7 +351,10 @@ def _data(text: str) -> bytes:
 
 
 def _keys(text: str) -> tuple[bytes, ...]:
-    return tuple(map(_key, text.split(",")))
+    keys = tuple(map(_key, text.split(",")))
+    if len(keys) > MAX_KEYS:
+        raise BadLine(f"it has more than {MAX_KEYS} keys")
+    return keys
 
 
 def _key(text: str) -> bytes:
@@ -334,38 +385,36 @@ _KINDS: dict[str, tuple[re.Pattern[str], _Decode]] = {
     "CREATE": (_CREATE, _queue),
     "LINK": (
         re.compile(rf"{_B} {_B} {_D} {_D}"),
-        lambda r, i, f, u: LinkSet(b64decode(r), b64decode(i), StoredLinkData(_data(f), _data(u))),
+        lambda r, *link: LinkSet(_id(r), *_link(*link)),
     ),
-    "LDELETE": (_ONE, lambda r: LinkSet(b64decode(r), None)),
-    "SECURE": (re.compile(rf"{_B} {_B}"), lambda r, k: SenderKeySet(b64decode(r), _key(k))),
-    "KEYS": (re.compile(rf"{_B} {_LIST}"), lambda r, k: RecipientKeysSet(b64decode(r), _keys(k))),
+    "LDELETE": (_ONE, lambda r: LinkSet(_id(r), None)),
+    "SECURE": (re.compile(rf"{_B} {_B}"), lambda r, k: SenderKeySet(_id(r), _key(k))),
+    "KEYS": (re.compile(rf"{_B} {_LIST}"), lambda r, k: RecipientKeysSet(_id(r), _keys(k))),
     "NOTIFIER": (
         re.compile(rf"{_B} {_B} {_B} {_B}(?: nsrv={_B})?"),
-        lambda r, *credentials: NotifierSet(b64decode(r), _notifier(*credentials)),
+        lambda r, *credentials: NotifierSet(_id(r), _notifier(*credentials)),
     ),
-    "NDELETE": (_ONE, lambda r: NotifierSet(b64decode(r))),
-    "SUSPEND": (_ONE, lambda r: QueueStatusSet(b64decode(r), QueueStatus.OFF)),
+    "NDELETE": (_ONE, lambda r: NotifierSet(_id(r))),
+    "SUSPEND": (_ONE, lambda r: QueueStatusSet(_id(r), QueueStatus.OFF)),
     "BLOCK": (
         re.compile(rf"{_B} (.+)"),
-        lambda r, reason: QueueStatusSet(b64decode(r), QueueStatus.BLOCKED, _reason(reason)),
+        lambda r, reason: QueueStatusSet(_id(r), QueueStatus.BLOCKED, _reason(reason)),
     ),
-    "UNBLOCK": (_ONE, lambda r: QueueStatusSet(b64decode(r), QueueStatus.ACTIVE)),
-    "DELETE": (_ONE, lambda r: QueueDeleted(b64decode(r))),
-    "TIME": (re.compile(rf"{_B} {_NUMBER}"), lambda r, at: QueueUsed(b64decode(r), int(at))),
+    "UNBLOCK": (_ONE, lambda r: QueueStatusSet(_id(r), QueueStatus.ACTIVE)),
+    "DELETE": (_ONE, lambda r: QueueDeleted(_id(r))),
+    "TIME": (re.compile(rf"{_B} {_NUMBER}"), lambda r, at: QueueUsed(_id(r), int(at))),
     "NEW_SERVICE": (_SERVICE, _service),
     "QUEUE_SERVICE": (
         re.compile(rf"{_B} ([RN])(?: {_B}?)?"),
         lambda r, party, s: QueueServiceSet(
-            b64decode(r),
+            _id(r),
             ServiceRole.NOTIFIER if party == "N" else ServiceRole.MESSAGING,
-            None if s is None else b64decode(s),
+            None if s is None else _id(s),
         ),
     ),
     "v1": (
         re.compile(rf"{_B} {_B} {_NUMBER} {_B} {_B}"),
-        lambda n, m, at, nonce, meta: NotificationLogged(
-            b64decode(n), b64decode(m), int(at), b64decode(nonce), b64decode(meta)
-        ),
+        _notification,
     ),
     "v3": (
         re.compile(rf"{_B} {_B} {_NUMBER} (?:(quota)|(?:flags=([TF])\S* )?{_D})"),

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from heliograph.crypto.boxes import open_box_padded
+from heliograph.crypto.errors import CryptoError
 from heliograph.db.dialects import Dialect, Transaction
 from heliograph.runtime.reference.storelog import LogExport, LogImport, Progress
 from heliograph.smp.reference.storelog import (
@@ -37,6 +38,7 @@ from heliograph.smp.store.changes import (
     queue_row,
 )
 from heliograph.smp.store.records import LinkRecord, QueueRecord, StoredLinkData
+from heliograph.wire.errors import WireError
 from heliograph.wire.handshakes import ServiceRole
 from heliograph.wire.ntf.push import decode_nmsg_meta
 from heliograph.wire.smp.ids import NO_IDS, ids_hash
@@ -71,10 +73,10 @@ _SERVICE_IDS = {
 
 
 class SmpImport(LogImport[SmpRecord]):
+    TABLES = ("queues", "services", "messages", "notifications")
+
     def __init__(self, dialect: Dialect, progress: Progress = lambda what, count: None) -> None:
         super().__init__(dialect, progress)
-        self.messages = 0
-        self.notifications = 0
         self._next_message = 0
         self._next_notification = 0
 
@@ -154,12 +156,16 @@ class SmpImport(LogImport[SmpRecord]):
             ),
         )
         self._next_message += 1
-        self.messages += 1
         return None
 
     def _add_notification(self, tx: Transaction, record: NotificationLogged) -> str | None:
-        if not tx.query("SELECT 1 FROM queues WHERE notifier_id = ?", (record.notifier_id,)):
+        secrets = tx.query(
+            "SELECT notifier_secret FROM queues WHERE notifier_id = ?", (record.notifier_id,)
+        )
+        if not secrets:
             return "name a notifier that is not there"
+        if _message_of(secrets[0][0], record.nonce, record.meta) != record.msg_id:
+            return "are of a notification that its notifier's secret does not open"
         if tx.query(
             "SELECT 1 FROM notifications WHERE notifier_id = ? AND nonce = ?",
             (record.notifier_id, record.nonce),
@@ -168,7 +174,6 @@ class SmpImport(LogImport[SmpRecord]):
         row = (record.notifier_id, record.nonce, record.meta, record.timestamp)
         tx.execute(INSERT_NOTIFICATION, (self._next_notification, *row))
         self._next_notification += 1
-        self.notifications += 1
         return None
 
 
@@ -191,11 +196,16 @@ def _change(
             queue.link = None
             tx.execute("DELETE FROM links WHERE recipient_id = ?", (queue.recipient_id,))
         case LinkSet(link_id=bytes() as link_id, data=StoredLinkData() as data):
-            queue.link = LinkRecord.of(link_id, data.fixed)
+            link = LinkRecord.of(link_id, data.fixed)
+            if queue.link not in (None, link):
+                return "set another link than the queue has"
+            queue.link = link
             if _is_taken(tx, queue):
                 return _TAKEN
             tx.execute(UPSERT_LINK, (queue.recipient_id, *data))
         case SenderKeySet():
+            if queue.sender_key not in (None, record.key):
+                return "secure a queue that has another key"
             queue.sender_key = record.key
         case RecipientKeysSet():
             queue.recipient_keys = record.keys
@@ -314,7 +324,17 @@ class SmpExport(LogExport):
     def _notifications(self) -> Iterator[str]:
         """Return the notifications; the ID of the message is in what they say, encrypted."""
         for _, notifier_id, at, nonce, meta, secret in self.rows(_NOTIFICATIONS, -1):
-            msg_id = decode_nmsg_meta(open_box_padded(secret, nonce, meta)).msg_id
+            msg_id = _message_of(secret, nonce, meta)
+            if msg_id is None:
+                continue  # nobody could read it
             yield encode_smp_record(NotificationLogged(notifier_id, msg_id, at, nonce, meta))
             self.notifications += 1
             self.report("exporting notifications", self.notifications)
+
+
+def _message_of(secret: bytes, nonce: bytes, meta: bytes) -> bytes | None:
+    """Return the ID of the message that a notification is of, or None if it cannot be opened."""
+    try:
+        return decode_nmsg_meta(open_box_padded(secret, nonce, meta)).msg_id
+    except (CryptoError, WireError):
+        return None
