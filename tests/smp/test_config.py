@@ -60,6 +60,11 @@ def test_every_setting_arrives(tmp_path: Path) -> None:
     )
 
 
+def test_a_short_time_to_live_is_looked_at_often(tmp_path: Path) -> None:
+    config = SmpConfig(queues=QueueOptions(message_ttl_days=10 / 86_400))
+    assert config.settings(tmp_path).expiration_interval == pytest.approx(1)
+
+
 def test_the_commented_file_is_the_defaults(tmp_path: Path) -> None:
     text = render(SmpConfig(), INTRODUCTION, live=["listen.host", "listen.port"])
     (tmp_path / "config.toml").write_text(text)

@@ -13,11 +13,11 @@ import pytest
 
 from heliograph.db.errors import DatabaseError, DatabaseLost, DatabaseNewer
 from heliograph.db.sqlite import SqliteDialect
-from heliograph.runtime.config.operations import ControlOptions, StatsOptions
+from heliograph.runtime.config.operations import StatsOptions
 from heliograph.runtime.config.sections import Metrics
 from heliograph.runtime.errors import ConfigError, IdentityError, StartError
 from heliograph.runtime.identity import create_identity
-from heliograph.smp.config import SmpConfig, SmpListen
+from heliograph.smp.config import SmpConfig, SmpControlOptions, SmpListen
 from heliograph.smp.router import SmpRouter
 from heliograph.smp.service import serve
 
@@ -113,7 +113,7 @@ async def test_control_port_and_statistics(
     (tmp_path / "secret").write_text("hunter2\n")
     config = replace(
         CONFIG,
-        control=ControlOptions(port=0, user_password_file="secret"),
+        control=SmpControlOptions(port=0, user_password_file="secret"),
         stats=StatsOptions(log_file="stats.csv"),
     )
     caplog.set_level(logging.INFO)
@@ -133,7 +133,7 @@ async def test_control_port_and_statistics(
 
 async def test_a_control_password_that_cannot_be_read(tmp_path: Path) -> None:
     create_identity(tmp_path, "SMP server CA", "localhost", time.time())
-    config = replace(CONFIG, control=ControlOptions(port=0, admin_password_file="absent"))
+    config = replace(CONFIG, control=SmpControlOptions(port=0, admin_password_file="absent"))
     with pytest.raises(ConfigError, match="admin_password_file"):
         async with serve(config, tmp_path):
             pass

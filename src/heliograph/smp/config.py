@@ -21,7 +21,7 @@ from heliograph.runtime.config.sections import (
     Store,
 )
 from heliograph.runtime.limits import RateLimit
-from heliograph.smp.settings import DAY, ProxySettings, Rules, SmpLimits, SmpSettings
+from heliograph.smp.settings import DAY, HOUR, ProxySettings, Rules, SmpLimits, SmpSettings
 from heliograph.transport.socks import SocksMode, SocksProxy, parse_socks
 from heliograph.wire.addresses import valid_password
 
@@ -235,6 +235,7 @@ class SmpConfig:
     def settings(self, directory: Path) -> SmpSettings:
         """Return the router's settings. Raises `ConfigError` if the password cannot be read."""
         queues, notifications = self.queues, self.notifications
+        message_ttl = queues.message_ttl_days * DAY
         return SmpSettings(
             rules=Rules(
                 quota=queues.quota,
@@ -244,8 +245,9 @@ class SmpConfig:
             limits=self.limits.limits(),
             proxy=self.proxy.settings(),
             ntf_delivery_interval=notifications.delivery_interval,
-            message_ttl=queues.message_ttl_days * DAY,
+            message_ttl=message_ttl,
             notification_ttl=notifications.ttl_days * DAY,
+            expiration_interval=min(HOUR, message_ttl / 10),
         )
 
     def store_url(self, directory: Path) -> str:

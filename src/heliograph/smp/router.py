@@ -325,11 +325,11 @@ class SmpRouter(Closing):
 
     async def _expire(self) -> None:
         while True:
-            await asyncio.sleep(self.settings.expiration_interval)
             try:
                 await self.expire(time.time())
             except Exception as exc:
                 logger.error("expiring messages failed, retrying later: %s", exc)
+            await asyncio.sleep(self.settings.expiration_interval)
 
     async def expire(self, now: float) -> None:
         """Delete expired messages and notifications, a page at a time."""

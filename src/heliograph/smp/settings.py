@@ -6,6 +6,7 @@ from heliograph.runtime.limits import RateLimit
 from heliograph.transport.loop import Allow
 from heliograph.transport.socks import SocksProxy
 
+HOUR = 3600
 DAY = 86_400
 
 
@@ -57,5 +58,5 @@ class SmpSettings:
     ntf_delivery_interval: float = 1.5
     message_ttl: float = 21 * DAY
     notification_ttl: float = 7 * DAY
-    expiration_interval: float = 3600
+    expiration_interval: float = HOUR
     cached_queues: int = 200_000

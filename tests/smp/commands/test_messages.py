@@ -423,6 +423,18 @@ async def test_a_full_queue_accepts_again_after_expiry(world: World) -> None:
     assert await queue.send(alice, b"two") == OK
 
 
+async def test_messages_expire_when_the_router_starts(world: World) -> None:
+    """A router that is restarted often must not keep them for ever."""
+    alice = await world.connect()
+    queue = await create(alice, subscribe=False)
+    await queue.send(alice, b"old")
+    world.settings = with_settings(message_ttl=-10)
+    await world.restart()
+    counters = world.router.observer.counters
+    await until(lambda: counters.messages_expired == 1)
+    assert await queue.get(await world.connect()) == OK
+
+
 @pytest.mark.parametrize("settings", [with_settings(message_ttl=-10, expiration_interval=0.05)])
 async def test_the_router_expires_by_itself(small_world: World) -> None:
     alice = await small_world.connect()

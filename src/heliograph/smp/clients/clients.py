@@ -102,7 +102,10 @@ class SmpClient:
 
     @property
     def is_subscribed(self) -> bool:
-        return bool(self.subscriptions or self.notifiers or self.serving)
+        """Return whether the router sends to the client unasked; after GET it does not."""
+        return bool(self.notifiers or self.serving) or not all(
+            subscription.by_get for subscription in self.subscriptions.values()
+        )
 
 
 class Subscribers:
