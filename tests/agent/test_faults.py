@@ -153,8 +153,11 @@ async def test_an_end_on_a_connection_that_was_given_up(
     assert before is not None
     before.abort()
     await until(lambda: bob.agent.clients.connected(router.address) not in (None, before))
-    [wanted] = [r.wanted for r in engine.subscriptions._routers.values() if r.wanted]
-    for rcv_id in list(wanted):
+    rows = await router.router.store.database.read(
+        lambda tx: tx.query("SELECT recipient_id FROM queues")
+    )
+    assert len(rows) == 2
+    for (rcv_id,) in rows:
         engine.subscriptions.ended(before, rcv_id)
     await alice.agent.send(at_alice, b"still subscribed")
     assert await bob.receive() == [b"still subscribed"]

@@ -3,6 +3,7 @@
 import _ssl
 import asyncio
 import contextlib
+import importlib.util
 import os
 import socket
 import ssl
@@ -393,7 +394,12 @@ def test_libssl_out_of_reach(
         monkeypatch.delattr(_ssl, "__file__")
     else:
         monkeypatch.setattr(_ssl, "__file__", str(tmp_path / "none.so"))
-    assert tls._load_libssl() is None
+    spec = importlib.util.find_spec("heliograph.transport.tls")
+    assert spec is not None
+    assert spec.loader is not None
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    assert not fresh.LIBSSL_REACHED
 
 
 def test_credentials_load_without_memory_files(

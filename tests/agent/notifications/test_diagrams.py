@@ -14,11 +14,9 @@ from heliograph.agent.notifications.subscription import (
     delete,
     forget,
 )
-from heliograph.agent.notifications.token_machine import Create, TokenPhase, phase, step
-from tests.agent.notifications import (
-    test_subscription as subscriptions,
-    test_token_machine as tokens,
-)
+from heliograph.agent.notifications.tokens.machine import Create, TokenPhase, phase, step
+from tests.agent.notifications import test_subscription as subscriptions
+from tests.agent.notifications.tokens import test_machine as tokens
 
 PAGE = Path(__file__).parents[3] / "docs" / "agent-machines.md"
 NOWHERE = "[*]"

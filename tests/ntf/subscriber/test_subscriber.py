@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from heliograph.crypto.certificates import TlsCredentials
 from heliograph.db.errors import DatabaseError
 from heliograph.journal.journal import NO_JOURNAL
 from heliograph.ntf.observer import NtfObserver
@@ -29,11 +30,13 @@ from heliograph.transport.errors import (
     RequestTimeout,
     UnexpectedReply,
 )
+from heliograph.transport.handshake import ServiceCredentials
 from heliograph.transport.protocols import SMP
 from heliograph.transport.server import Answer, Listener, ServerConnection
 from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import Scheme, ServerAddress, decode_host
 from heliograph.wire.errors import STORE, ErrorCode, TransportError
+from heliograph.wire.handshakes import ServiceRole
 from heliograph.wire.ntf.tokens import NtfSubStatus, SubscriptionState
 from heliograph.wire.requests import Request
 from heliograph.wire.smp.confirmations import decode_confirmation
@@ -735,7 +738,11 @@ async def test_a_service_taken_over_by_another_connection(small_world: NtfWorld)
     queue = await small_world.queue()
     await phone.subscribe(queue)
     [subscriber] = small_world.router.subscribers.values()
-    credentials = await subscriber._association.credentials()
+    server = subscriber.server
+    assert server.service_chain is not None
+    assert server.service_key is not None
+    tls = TlsCredentials((server.service_chain,), server.service_key)
+    credentials = ServiceCredentials(ServiceRole.NOTIFIER, tls)
     other = await small_world.smp.connect(service=credentials)
     [service] = small_world.smp.router.services.values()
     assert await other.nsubs(1, service.ids_hash) == smp.SOKS(1, service.ids_hash)

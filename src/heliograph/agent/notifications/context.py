@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from heliograph.agent.clients import ClientPool, is_temporary
 from heliograph.agent.connections import queues
 from heliograph.agent.keys import Vault
+from heliograph.agent.notifications.records import CronIntervals
 from heliograph.agent.notifications.subscription import ActionFailure, Intervals, QueueFacts
-from heliograph.agent.notifications.token_machine import CronIntervals
 from heliograph.agent.records import RcvQueue, RcvStatus
 from heliograph.agent.store import AgentStore
 from heliograph.db.dialects import Transaction

@@ -129,3 +129,17 @@ class CommandKind(Enum):
 class SupervisorCommand:
     kind: CommandKind
     conn_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CronIntervals:
+    """Minutes between wake-ups by the router; 0 for never.
+
+    In instant mode wake-ups are a safety net for lost notifications.
+    """
+
+    instant: int = 20
+    periodic: int = 20
+
+    def minutes(self, mode: NotificationsMode) -> int:
+        return self.periodic if mode is NotificationsMode.PERIODIC else self.instant

@@ -22,8 +22,8 @@ from heliograph.agent.notifications.records import (
     SupervisorCommand,
 )
 from heliograph.agent.notifications.supervisor import NtfSubSupervisor
-from heliograph.agent.notifications.token_driver import CronUnset, TokenDriver
-from heliograph.agent.notifications.token_machine import (
+from heliograph.agent.notifications.tokens.driver import CronUnset, TokenDriver
+from heliograph.agent.notifications.tokens.machine import (
     Input,
     Register,
     SetMode,

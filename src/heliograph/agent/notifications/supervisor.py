@@ -22,7 +22,7 @@ from heliograph.agent.notifications.records import (
 )
 from heliograph.agent.notifications.subscription import Decision, at, begin, decide, delete, forget
 from heliograph.agent.notifications.subscription_work import SubscriptionWork
-from heliograph.agent.notifications.token_deletion import TokenDeletion
+from heliograph.agent.notifications.tokens.deletion import TokenDeletion
 from heliograph.agent.notifications.workers import Perform, Worker
 from heliograph.db.dialects import Transaction
 from heliograph.tasks import TaskScope

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from heliograph.device.chats.content import Category, Content
 from heliograph.device.chats.model import ChatId, Loaded, UserId
-from heliograph.device.chats.rate_limit import RateLimit
+from heliograph.device.chats.rate_limit import ChatRateLimit
 from heliograph.device.states import Presentation
 
 OPEN_ACTION = "com.apple.UNNotificationDefaultActionIdentifier"
@@ -92,7 +92,7 @@ class LocalNotifier:
     """Decides whether a notification made by the app itself is shown."""
 
     permission: Permission = Permission.UNKNOWN
-    limit: RateLimit = field(default_factory=RateLimit)
+    limit: ChatRateLimit = field(default_factory=ChatRateLimit)
 
     def notify(self, content: Content, now: float) -> tuple["LocalNotifier", bool]:
         """Decide whether to show it: by chat, at most one a second; calls always."""

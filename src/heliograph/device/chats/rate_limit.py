@@ -13,11 +13,11 @@ _NONE: Mapping[ChatId, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class RateLimit:
+class ChatRateLimit:
     previous: Mapping[ChatId, float] = field(default_factory=lambda: _NONE)
     """When each chat was last notified of; suppressed notifications do not count."""
 
-    def ask(self, chat: ChatId, now: float) -> tuple["RateLimit", bool]:
+    def ask(self, chat: ChatId, now: float) -> tuple["ChatRateLimit", bool]:
         """Return whether to show a notification. A clock that was set back suppresses nothing."""
         last = self.previous.get(chat)
         if last is not None and 0 <= now - last < NTF_TIME_INTERVAL:
@@ -25,4 +25,4 @@ class RateLimit:
         kept = self.previous
         if len(kept) >= FORGET_ABOVE:
             kept = {key: at for key, at in kept.items() if 0 <= now - at < NTF_TIME_INTERVAL}
-        return RateLimit({**kept, chat: now}), True
+        return ChatRateLimit({**kept, chat: now}), True

@@ -9,7 +9,7 @@ from heliograph.agent.errors import Prohibited, RouterError
 from heliograph.agent.notifications import store as ntf_store
 from heliograph.agent.notifications.context import NtfContext
 from heliograph.agent.notifications.records import NtfToken
-from heliograph.agent.notifications.token_machine import (
+from heliograph.agent.notifications.tokens.machine import (
     CommandRefused,
     Create,
     CronConfirmed,

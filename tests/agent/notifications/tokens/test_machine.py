@@ -6,12 +6,11 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, strategies as st
 
-from heliograph.agent.notifications.records import NtfToken, TokenAction
-from heliograph.agent.notifications.token_machine import (
+from heliograph.agent.notifications.records import CronIntervals, NtfToken, TokenAction
+from heliograph.agent.notifications.tokens.machine import (
     CommandRefused,
     Create,
     CronConfirmed,
-    CronIntervals,
     Effect,
     Input,
     QueueDeletion,

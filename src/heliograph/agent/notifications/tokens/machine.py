@@ -17,7 +17,7 @@ stored, so that `Resume` continues from any phase after a restart.
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from heliograph.agent.notifications.records import NtfToken, TokenAction
+from heliograph.agent.notifications.records import CronIntervals, NtfToken, TokenAction
 from heliograph.wire.addresses import ServerAddress
 from heliograph.wire.ntf.tokens import DeviceToken, NotificationsMode, TokenStatus
 
@@ -191,20 +191,6 @@ class TokenStep:
 
     token: NtfToken | None
     effects: tuple[Effect, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CronIntervals:
-    """Minutes between wake-ups by the router; 0 for never.
-
-    In instant mode wake-ups are a safety net for lost notifications.
-    """
-
-    instant: int = 20
-    periodic: int = 20
-
-    def minutes(self, mode: NotificationsMode) -> int:
-        return self.periodic if mode is NotificationsMode.PERIODIC else self.instant
 
 
 NO_TOKEN = RaiseProhibited("no token is registered: register one first")
