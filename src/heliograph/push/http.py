@@ -16,6 +16,7 @@ from typing import Protocol
 
 import wreq
 from wreq import exceptions
+from wreq.header import HeaderMap
 from wreq.redirect import Policy
 
 MAX_ANSWER = 4096
@@ -120,6 +121,8 @@ class Connections:
         self._pin = pin
         self._roots = True if settings.ca is None else wreq.CertStore.from_pem_stack(settings.ca)
         self._slots = [self._slot() for _ in range(settings.connections)]
+        self._usual: list[str] | None = None
+        """Headers that all answers 200 of this host have had."""
         self._closed = False
 
     async def post(
@@ -138,8 +141,13 @@ class Connections:
             try:
                 response = await slot.client.post(url, headers=headers, body=body)
                 status = response.status.as_int()
+                if status == 200 and not self._has_usual_headers(response.headers):
+                    slot.failed = True
+                    raise NoAnswer("NoStatus")
                 content = await _start_of_body(response) if status != 200 or read else b""
                 return HttpAnswer(status, content, response.headers)
+            except NoAnswer:
+                raise
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if self._closed and task is not None and not task.cancelling():
@@ -153,6 +161,21 @@ class Connections:
             finally:
                 slot.active -= 1
         raise NoAnswer(next(name for kind, name in _FAILURES if isinstance(failure, kind)))
+
+    def _has_usual_headers(self, headers: HeaderMap) -> bool:
+        """Return whether an answer has one of the headers that all of this host's have had.
+
+        wreq takes an answer without `:status`, which is none, for 200: this tells them apart.
+        """
+        if self._usual is None:
+            names = headers.keys()
+            self._usual = [str(name, "latin-1") for name in names]
+        if not self._usual or headers.get(self._usual[0]) is not None:
+            return True
+        common = [name for name in self._usual if headers.get(name) is not None]
+        if common:
+            self._usual = common
+        return bool(common)
 
     def refresh(self) -> None:
         """Replace the connections, but not again those that are new and did not fail.
