@@ -237,7 +237,7 @@ async def _until(server: ServerProcess, question: str, value: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _nothing_owed(url: str) -> None:
+async def _nothing_pending(url: str) -> None:
     store = open_dialect(url, read_only=True)
     while store.query("SELECT COUNT(*) FROM pending_pushes", ())[0][0]:
         await asyncio.sleep(0.02)
@@ -257,7 +257,7 @@ async def _flood(
         for answer in await sender.request_many(requests):
             assert isinstance(answer, smp.OK), answer
         await _until(server, "received", before + FLOOD)
-        await _nothing_owed(url)
+        await _nothing_pending(url)
 
     rate = await measure(server, FLOOD, work)
     pushes = server.ask("delivered") - delivered

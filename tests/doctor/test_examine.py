@@ -509,7 +509,7 @@ async def test_providers_that_take_our_credentials(
     running.set_script(Script([ScriptRule(status=400, reason="BadDeviceToken")]))
     found = await online(ntf, variables)
     assert not bad(found)
-    assert sum("takes our credentials" in item.text for item in found) == 2
+    assert sum("accepts our credentials" in item.text for item in found) == 2
     assert {entry.token for entry in running.record.select()} == {"00" * 32}
 
 

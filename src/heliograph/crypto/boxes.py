@@ -58,7 +58,7 @@ def open_box_padded(secret: bytes, nonce: bytes, boxed: bytes) -> bytes:
 
 
 def box_with(key: bytes, nonce: bytes, message: bytes) -> bytes:
-    """Same as `box`, with a key that already went through HSalsa20."""
+    """Encrypt as `box` does, with a key that already went through HSalsa20."""
     if len(key) != KEY_SIZE or len(nonce) != NONCE_SIZE:
         raise CryptoError("a box needs a key of 32 bytes and a nonce of 24")
     boxed = _allocate("unsigned char[]", TAG_SIZE + len(message))

@@ -173,7 +173,7 @@ def _finding_of(kind: PushProvider, outcome: Outcome) -> Finding:
     check = "push providers"
     match outcome:
         case Accepted() | DeviceTokenInvalid():
-            return good(check, f"{kind.text} takes our credentials")
+            return good(check, f"{kind.text} accepts our credentials")
         case RetryLater(connection=True):
             return problem(
                 check,

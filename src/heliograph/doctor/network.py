@@ -43,7 +43,7 @@ async def check_listening(subject: Subject) -> AsyncFindings:
         yield problem(
             "running",
             f"the router runs and does not answer at {address.hosts[0]}:{address.port}: {trouble}",
-            "see its log; a proxy or a firewall may stand between, or the name mean another host",
+            "see its log; a proxy or a firewall may block it, or the name may mean another host",
         )
         return
     yield good("running", f"the router answers at {address.hosts[0]}:{address.port}")

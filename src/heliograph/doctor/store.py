@@ -52,7 +52,7 @@ def check_store(subject: Subject) -> Findings:
     except DatabaseUrlError as exc:
         yield problem("store", f"it cannot be found: {exc}", "correct [store] url")
     except DatabaseBusy:
-        yield warning("store", "it is busy", "try again when the router is less so")
+        yield warning("store", "it is busy", "try again when the router is less busy")
     except DatabaseError as exc:
         yield problem(
             "store",

@@ -90,7 +90,7 @@ class Subject:
         thresholds: Thresholds,
         tables: Path | None = None,
     ) -> "Subject":
-        """Raises `ConfigError`."""
+        """Load the configuration. Raises `ConfigError`."""
         config = load(part.config, directory / FILE_NAME, prefix=part.prefix, environ=environ)
         return cls(directory, part, config, environ, thresholds, tables)
 

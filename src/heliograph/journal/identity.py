@@ -45,7 +45,7 @@ def _hex(file: Path, size: int, mode: int = 0o644) -> str:
         raise IdentityError(f"{file}: {exc.strerror}: the router must be able to use it") from exc
     if re.fullmatch(rf"[0-9a-f]{{{size * 2}}}", text) is None:
         raise IdentityError(
-            f"{file}: must be {size * 2} hexadecimal digits: restore it from a backup, or remove it"
-            " and let the journal begin anew, with IDs that join with none of before"
+            f"{file}: must be {size * 2} hexadecimal digits: restore it from a backup, or remove"
+            " it: the journal then starts over, and its hashes do not match the earlier ones"
         )
     return text

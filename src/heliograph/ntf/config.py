@@ -71,11 +71,13 @@ class SubscriptionOptions:
         " support it: one command then subscribes all queues after a reconnection.",
     )
     own_domains: tuple[str, ...] = option(
-        (), "Domains of messaging routers of your own, to be counted apart.", example=("my.org",)
+        (),
+        "Domains of your own messaging routers, which are counted separately.",
+        example=("my.org",),
     )
     batch: int = option(900, "How many queues are subscribed at once.", minimum=1, maximum=10_000)
     ping_seconds: float = option(
-        60.0, "After how long a silent messaging router is asked for life.", unit="seconds", above=0
+        60.0, "After how long a silent messaging router gets a PING.", unit="seconds", above=0
     )
     worthless_events_per_second: float = option(
         budget.RATE,
@@ -104,7 +106,7 @@ class NetworkOptions:
     allow_private: bool = option(
         False,
         "Whether to connect to private, loopback and link-local addresses. Clients choose the"
-        " hosts: with this, they can have the router try the doors of its neighbours.",
+        " hosts: with this, they can make the router probe the network around it.",
     )
 
     dials: int = option(
@@ -209,7 +211,7 @@ class DeliveryOptions:
     )
     refused_seconds: float = option(
         300.0,
-        "The wait after a provider refused a push for a reason only you can put right.",
+        "The wait after a provider refused a push for a reason that only you can fix.",
         unit="seconds",
         above=0,
     )

@@ -67,7 +67,7 @@ def push_fields(push: PendingPush) -> PushFields:
 
 
 def push_columns(pushes: Sequence[PendingPush]) -> PushColumns:
-    """Same as `push_fields`, column by column."""
+    """Return what `push_fields` returns, column by column."""
     return {
         "token": [push.token_id for push in pushes],
         "provider": [push.device.provider.text for push in pushes],

@@ -50,7 +50,7 @@ def create_vapid_key(directory: Path) -> None:
 
 
 def load_vapid(config: NtfConfig, directory: Path) -> Vapid:
-    """Raises `ConfigError`."""
+    """Load the VAPID key. Raises `ConfigError`."""
     name = config.push.webpush.vapid_key_file
     pem = _read(directory, name, "[push.webpush] vapid_key_file")
     try:

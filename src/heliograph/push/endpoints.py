@@ -50,7 +50,10 @@ class Endpoints:
         self._lookups: dict[str, asyncio.Task[HttpConnections]] = {}
 
     async def connections(self, host: str) -> HttpConnections:
-        """Raises `PrivateAddress`, or `NoAnswer` if the name does not resolve."""
+        """Return the connections to a host.
+
+        Raises `PrivateAddress`, or `NoAnswer` if the name does not resolve.
+        """
         known = self._hosts.get(host)
         if known is not None and time.monotonic() - known.resolved_at < KEEP:
             self._hosts.move_to_end(host)

@@ -59,7 +59,7 @@ class FcmConfig:
 
     url: str = URL
     token_url: str | None = None
-    """Where access tokens are had, if not where the service account says."""
+    """Where to get access tokens; None for the place that the service account names."""
 
     http: HttpSettings = field(default_factory=HttpSettings)
 
@@ -116,7 +116,7 @@ class FcmProvider:
 
 
 def fcm_data(delivery: Delivery) -> dict[str, str]:
-    """The same fields as everywhere, but values are texts."""
+    """Return the fields of every provider, with values as texts."""
     return {
         name: value if isinstance(value, str) else json.dumps(value)
         for name, value in notification_data(delivery.push).items()

@@ -128,7 +128,7 @@ class Connections:
     async def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, read: bool = False
     ) -> HttpAnswer:
-        """Raises `NoAnswer`, and nothing else but `asyncio.CancelledError`.
+        """Send a request and return the answer. Raises only `NoAnswer` and `CancelledError`.
 
         The body of an answer 200 is kept only if it is to be ``read``. What a server leaves
         unprocessed when it says GOAWAY goes to a new connection by itself.

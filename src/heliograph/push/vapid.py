@@ -41,7 +41,7 @@ class Vapid:
         return b64encode(self._key.public).rstrip("=")
 
     def authorization(self, origin: str) -> str:
-        """The header for a push service, such as `https://push.example.net`."""
+        """Return the header for a push service, such as `https://push.example.net`."""
         now = self._clock()
         expires_at, header = self._headers.get(origin, (0.0, ""))
         if not RENEW_BEFORE < expires_at - now <= LIFETIME:
@@ -78,5 +78,5 @@ def signer_of(header: str, origin: str, now: float) -> bytes:
 
 
 def generate_vapid_key() -> bytes:
-    """A new private key in PEM, to be kept: subscriptions are bound to it."""
+    """Return a new private key in PEM. Keep it: subscriptions are bound to it."""
     return P256Key.generate().to_pem()

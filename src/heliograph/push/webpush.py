@@ -123,7 +123,7 @@ def _origin(device: WPDeviceToken) -> str:
 
 
 def _outcome(answer: HttpAnswer) -> Outcome:
-    """The body and `Location` stay unread: both are capabilities, or text of a stranger."""
+    """Decide by the status alone: body and `Location` are capabilities, or text of a stranger."""
     status = answer.status
     if 200 <= status < 300:
         return Accepted(code=status)

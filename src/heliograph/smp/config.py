@@ -164,7 +164,9 @@ class ProxyOptions:
         minimum=0,
     )
     own_domains: tuple[str, ...] = option(
-        (), "Domains of messaging routers of your own, to be counted apart.", example=("my.org",)
+        (),
+        "Domains of your own messaging routers, which are counted separately.",
+        example=("my.org",),
     )
     socks_proxy: str = option(
         "",

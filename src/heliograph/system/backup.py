@@ -230,7 +230,7 @@ def _restore_store(store: _RouterStore, copy: Path, manifest: Manifest, unfinish
     except DatabaseError as exc:
         raise StartError(f"the store of {store.part} cannot be restored: {exc}") from exc
     if found != manifest.rows[store.part]:
-        raise StartError(f"the store of {store.part} has not the rows that were backed up")
+        raise StartError(f"the store of {store.part} does not have the rows that were backed up")
 
 
 def _files(root: Path, stores: list[_RouterStore], left_out: set[str]) -> Iterator[Path]:

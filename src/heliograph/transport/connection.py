@@ -1,7 +1,7 @@
 """A TLS connection that speaks in blocks: handshake, block encryption, batches, back-pressure.
 
-Both ends of both protocols are subclasses, which only say how to shake hands and what to do with
-the content of a block.
+Both ends of both protocols are subclasses, which define only the handshake and what to do with the
+content of a block.
 """
 
 import asyncio
@@ -45,30 +45,30 @@ class BlockConnection(asyncio.Protocol):
         self._handshake_timer: asyncio.TimerHandle | None = None
         self._failure: Exception | None = None
 
-    # What a subclass says.
+    # Hooks for subclasses.
 
     def _begin(self, facts: TlsFacts, alpn: str | None) -> Handshake:
         raise NotImplementedError
 
     def _ready(self, established: Established) -> None:
-        """The handshake is done."""
+        """Handle the end of the handshake."""
 
     def _service_requested(self, request: ServiceRequest) -> None:
         self.answer_service(TransportError.HANDSHAKE_BAD_SERVICE)
 
     def _content_received(self, content: bytes) -> None:
-        """The decrypted content of one block arrived."""
+        """Handle the decrypted content of one block."""
 
     def _bad_block(self) -> None:
-        """A block did not decrypt, or its padding was malformed."""
+        """Handle a block that did not decrypt, or whose padding is malformed."""
 
     def _handshake_failed(self) -> None:
         self.close()
 
     def _lost(self, reason: Exception | None) -> None:
-        """The connection ended; called once."""
+        """Handle the end of the connection. Called once."""
 
-    # What a subclass uses.
+    # Methods for subclasses and users.
 
     @property
     def is_closing(self) -> bool:

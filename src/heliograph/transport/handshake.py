@@ -217,7 +217,7 @@ _ServiceSteps = Generator[bytes | ServiceRequest | None, bytes | TransportError 
 
 
 def _serve_service(tls: TlsFacts, offer: wire.ClientService, now: float) -> _ServiceSteps:
-    """The third message: which service this certificate is, or why it is refused."""
+    """Return the third message: the ID of the service, or why it is refused."""
     try:
         if offer.auth.chain != tls.peer_chain:
             raise CryptoError("not the certificate of the TLS connection")

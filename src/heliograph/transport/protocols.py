@@ -46,7 +46,7 @@ class Protocol(Generic[C, R]):
     """Commands whose answer may fill a block."""
 
     def offered(self, alpn: str | None) -> VersionRange:
-        """A peer without ALPN predates it, and gets only the legacy versions."""
+        """Return the versions to offer: legacy ones to a peer without ALPN, which predates it."""
         return self.legacy_versions if alpn is None else self.versions
 
 

@@ -69,7 +69,7 @@ class Router(Interface[C]):
     def disconnected(self, connection: "ServerConnection") -> None: ...
 
     def writable(self, connection: "ServerConnection") -> None:
-        """The client reads again, after it did not."""
+        """Handle a client that reads again after it did not."""
 
     def may_disconnect(self, connection: "ServerConnection") -> bool:
         """Whether an inactive connection may be closed."""

@@ -88,7 +88,7 @@ def encode_connect(host: Host, port: int) -> bytes:
 
 
 async def connect_through(proxy: SocksProxy, host: Host, port: int) -> socket.socket:
-    """A socket connected to `host` by way of the proxy."""
+    """Return a socket that the proxy connected to `host`."""
     sock = await connect_tcp(proxy.host, proxy.port)
     try:
         await _negotiate(sock, proxy, encode_connect(host, port))

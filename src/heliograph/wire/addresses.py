@@ -83,7 +83,7 @@ class ServerAddress:
         return replace(self, password=None)
 
     def __str__(self) -> str:
-        """Same as `encode_address`, but with brackets around an IPv6 host before a port."""
+        """Encode as `encode_address` does, with brackets around an IPv6 host before a port."""
         last = self.hosts[-1]
         if not self.port or last.kind is not HostKind.IPV6:
             return encode_address(self)

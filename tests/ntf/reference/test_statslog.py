@@ -87,7 +87,7 @@ def test_a_damaged_copy_costs_no_start(
 ) -> None:
     (tmp_path / "stats.json").write_text(text)
     NtfStatsLog(Stats(), tmp_path / "stats.json").restore()
-    assert "counting anew" in caplog.text
+    assert "counting from zero" in caplog.text
 
 
 def test_no_copy_yet(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -52,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _directory(options: argparse.Namespace) -> Iterator[Path]:
-    """A temporary one goes at the end, but for the report."""
+    """Yield a directory; remove a temporary one at the end, except for the report."""
     if options.dir is not None:
         try:
             options.dir.mkdir(parents=True, exist_ok=True)

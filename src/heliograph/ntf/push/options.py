@@ -34,7 +34,7 @@ class ApnsOptions:
     timeout_seconds: float = option(30.0, "How long an answer may take.", unit="seconds", above=0)
     padded_length: int = option(
         PUSH_SIZE,
-        "The length to which what a push says is padded before encryption. The default is the"
+        "The length to which the content of a push is padded before encryption. The default is the"
         " reference's, whose pushes have 4,310 bytes; Apple documents a limit of 4,096. If Apple"
         f" refuses that, the router uses {APNS_DOCUMENTED_SIZE} until the next start, and logs it.",
         unit="bytes",
@@ -64,7 +64,7 @@ class FcmOptions:
     )
     url: str = option(fcm.URL, "Where pushes go.")
     token_url: str = option(
-        "", "Where access tokens are had. If empty: where the service account's file says."
+        "", "Where to get access tokens. If empty: where the service account's file says."
     )
     ca_file: str = option("", _CA_DOC)
 

@@ -151,7 +151,7 @@ def _prometheus(result: Translated, where: str, value: str) -> None:
     _number(where, value)
     result.values[("metrics", "port")] = 9100
     result.remarks.append(
-        f"{where}: metrics are served over HTTP, now, instead of written to a file: [metrics] port"
+        f"{where}: metrics are now served over HTTP, not written to a file: [metrics] port"
     )
 
 
@@ -184,7 +184,7 @@ _CHOSEN = "onion hosts are preferred if there is a proxy, others if not"
 
 _SETTINGS: dict[KeyPath, _Handler] = {
     ("STORE_LOG", "enable"): _remark(
-        "the store is a database always; `heliograph ntf export` writes a store log", unless="off"
+        "the store is always a database; `heliograph ntf export` writes a store log", unless="off"
     ),
     ("STORE_LOG", "db_connection"): _remark(_DATABASE),
     ("STORE_LOG", "db_schema"): _ignore,

@@ -219,7 +219,7 @@ def _token(
     if private_key_algorithm(dh_private) is not Algorithm.X25519:
         raise BadLine("dhKeys are not X25519 keys")
     if len(dh_secret) != SECRET_SIZE:
-        raise BadLine("dhSecret has not 32 bytes")
+        raise BadLine("dhSecret does not have 32 bytes")
     key = b64decode(auth_key)
     if public_key_algorithm(key) is None:
         raise BadLine("verifyKey is not a public key")

@@ -138,7 +138,7 @@ class NtfImport(LogImport[Record]):
             case SubscriptionDeletedLine():
                 subscriptions.delete(tx, record.subscription_id)
             case ServiceSet():
-                return "associates a service, which is done anew"
+                return "associates a service, which the router repeats by itself"
             case LastNotification():
                 return self._put_notification(tx, record)
         return None

@@ -245,7 +245,7 @@ def set_service(
 def page(
     tx: Transaction, server_id: int, after: bytes, limit: int, *, associated: bool | None
 ) -> list[QueueKey]:
-    """What is to be subscribed at a router, in order of ID; associated ones or not, or all."""
+    """Return queues to subscribe at a router, in order of ID: associated ones or not, or all."""
     which = "" if associated is None else f" AND associated = {int(associated)}"
     rows = tx.query(
         "SELECT subscription_id, notifier_id, notifier_key, status = 'INACTIVE' FROM subscriptions"

@@ -105,7 +105,7 @@ class ServiceAssociation:
         except RequestRefused as exc:
             logger.warning("a messaging router refused NSUBS: %s", exc)
             await self._discard()
-            raise Disconnected("to begin anew") from exc
+            raise Disconnected("reconnecting to start over") from exc
         has_hash = client.established.session.version >= SMP_SERVICE_HASH
         ids_hash_found = answer.ids_hash if has_hash else self._expected.ids_hash
         self._found = QueueAccount(answer.count, ids_hash_found)
@@ -133,7 +133,7 @@ class ServiceAssociation:
         count = found.count - len(ids.active)
         if count < 0:
             await self._discard()
-            raise Disconnected("to begin anew")
+            raise Disconnected("reconnecting to start over")
         surplus = xor(found.ids_hash or b"", ids_hash(ids.active))
         await self._store.set_surplus(self.server.server_id, count, surplus)
 

@@ -297,13 +297,13 @@ class SmpSubscriber:
             self._spend(storing.result())
 
     def _spend(self, worthless: int) -> None:
-        """Pause reading from a router that sends too much without use, or leave it."""
+        """Pause reading from a router that sends too many useless events, or disconnect."""
         if self._budget is None or not worthless:
             return
         self._observer.worthless_events(self.server.server_id, worthless)
         pause = self._budget.spend(worthless, time.monotonic())
         if self._budget.is_exhausted:
-            logger.warning("a messaging router sends too much without use: disconnecting")
+            logger.warning("a messaging router sends too many useless events: disconnecting")
             self._is_abusive, self.is_proven, self._budget = True, False, None
             self._disconnected()
         elif pause:

@@ -54,7 +54,7 @@ class SmpSubscribers(Mapping[int, SmpSubscriber]):
         return len(self._subscribers)
 
     async def run(self) -> None:
-        """Subscribe at all messaging routers of the store, and end subscribers without use."""
+        """Subscribe at all messaging routers of the store, and stop subscribers without queues."""
         await self._start()
         while True:
             await asyncio.sleep(SWEEP_INTERVAL)

@@ -76,7 +76,7 @@ class StatsLog(ABC):
         except FileNotFoundError:
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
-            logger.error("the saved statistics cannot be read, counting anew: %s", exc)
+            logger.error("the saved statistics cannot be read, counting from zero: %s", exc)
 
     def save(self) -> None:
         write_file(self._copy, self._dump(), 0o600)

@@ -367,7 +367,7 @@ def _key(text: str) -> bytes:
 def _secret(text: str) -> bytes:
     secret = b64decode(text)
     if len(secret) != SECRET_SIZE:
-        raise BadLine("a secret has not 32 bytes")
+        raise BadLine("a secret does not have 32 bytes")
     return secret
 
 
