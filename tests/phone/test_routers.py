@@ -1,6 +1,7 @@
 """Phones over real routers: what is left to do when a command ends, or a router is down."""
 
 import asyncio
+import sqlite3
 from argparse import Namespace
 
 import pytest
@@ -176,6 +177,29 @@ async def test_a_token_is_registered_later_if_the_router_is_down(street: Street)
             await eventually(is_active, TIMEOUT)
     finally:
         await core.close()
+
+
+async def test_the_safety_net_of_instant_mode(street: Street) -> None:
+    """The router wakes the app every 20 minutes, which finds what no push was about."""
+    alice, bob = await street.registered("alice"), await street.phone("bob")
+    await connected(alice, bob)
+    await until_subscribed(alice, 1)
+    await street.world.stop_ntf()
+    with sqlite3.connect(street.world.directory / "ntf" / "ntf.db") as database:
+        database.execute("DELETE FROM subscriptions")
+        assert database.execute("SELECT cron_minutes FROM tokens").fetchall() == [(20,)]
+    database.close()
+    await street.world.start_ntf()
+    async with street.watched(alice) as screen:
+        async with bob.app() as app:
+            assert await app.send("alice", Text("unpushed"))
+        store = street.world.ntf.router.store
+        await store.database.write(lambda tx: tx.execute("UPDATE tokens SET cron_due_at = 1", ()))
+
+        async def is_shown() -> bool:
+            return any(content.body == "unpushed" for content in screen.shown)
+
+        await eventually(is_shown, TIMEOUT)
 
 
 async def test_a_watch_ends_though_closing_an_app_outlasts_its_cancellation(
