@@ -10,7 +10,7 @@ TARGET = Path(__file__).with_name("journal.md")
 INTRODUCTION = f"""\
 # The journal
 
-What happens in the routers, event by event, for the data pipeline and for anybody who reads
+What happens in the routers, event by event, for the data pipeline and for anyone who reads
 Parquet. The tables below are written by `docs/journal.py` from `heliograph.journal.schema`: a test
 fails when they are out of date. This is version {SCHEMA_VERSION}.
 
@@ -21,11 +21,11 @@ fails when they are out of date. This is version {SCHEMA_VERSION}.
     heliograph journal collect DIR --listen HOST:PORT --token-file FILE --certificate C --key K
                                       receives what `ship --to https://HOST:PORT` sends
 
-## Nobody is in it
+## No identities
 
 No device token, queue ID, key or address is written. `token`, `subscription`, `server`, `push` and
 the hashes of a drift are BLAKE2b hashes with a key (`journal.key` in the router's directory) that
-never leaves the router: without it they say nothing, and two routers' hashes cannot be compared.
+never leaves the router: without it they reveal nothing, and two routers' hashes cannot be compared.
 `notification` is a hash without a key of the notification's 24 random bytes, which only the
 messaging router, the notification router and the phone know: so its path can be joined over all
 three. `journal.id` is random. The host of a messaging router is written only if the operator named
@@ -37,18 +37,18 @@ it as an own server.
     DIR/<router>/_<boot>-<number>.log        active: only its writer knows it
 
 Set `path` in `[journal]` to a directory, or its `file://` URL; several routers may share one. A
-router notes an event in memory and goes on; a thread of its own appends events to the active
+router records an event in memory and continues; a thread of its own appends events to the active
 segment, syncs it every 0.05 seconds, and seals it as Parquet after `seal_seconds` or 16 MB. While
 nothing happens, nothing is written. Names that begin with `_` are not read by Spark.
 
-- **After kill -9** the next run seals what was synced: what is lost is what was noted in the last
-  0.05 seconds or so. Nothing is there twice. See below what that means for a notification.
-- **When the journal cannot be written** (full disk, read-only mount, directory missing or in the
-  way) the router serves on. It says so once in its log, keeps up to 50,000 events in memory, tries
-  again every second, and counts what found no room: `heliograph_*_journal_events_lost_total`, and
+- **After kill -9** the next run seals what was synced: what was recorded in the last 0.05 seconds
+  or so is lost. Nothing is duplicated. See below what that means for a notification.
+- **When the journal cannot be written** (full disk, read-only mount, missing directory) the router
+  continues. It logs this once, keeps up to 50,000 events in memory, retries every second, and
+  counts the events that found no room: `heliograph_*_journal_events_lost_total`, and
   `journal_lost` in the journal once it works again. The missing `seq` are a gap.
-- **When it is large**: beyond `max_megabytes` the oldest segments are removed (counted, and said in
-  the log), or new events are refused until there is room: `when_full`. What was removed before
+- **When it is large**: beyond `max_megabytes` the oldest segments are removed (counted and logged),
+  or new events are refused until there is room: `when_full`. What was removed before
   the pipeline read it is a gap, which its verdict counts.
 
 ## Journals of other machines
@@ -64,7 +64,7 @@ pipeline's verdict.
 ## What a kill takes away
 
 An event is written once, or lost and counted; a push is sent at least once. Some events are on disk
-in the journal before anything follows from them, and the others are recovered:
+in the journal before they have any effect, and the others are recovered:
 
 - **An accepted push** (and one refused or postponed) is on disk in the journal before the store
   removes the pending push. So every push that the store has settled is in the journal. A router
@@ -94,8 +94,8 @@ settled and did not carry was coalesced.
 
 ## How it may change
 
-A new kind, or a new column at the end that may be null, keeps the version: readers leave what they
-do not know. A name never gets another meaning or type. Anything else is a new version, and readers
+A new kind, or a new column at the end that may be null, keeps the version: readers ignore what
+they do not know. A name never gets another meaning or type. Anything else is a new version, and readers
 know both until the segments of the old one have expired.
 """
 
