@@ -95,8 +95,8 @@ settled and did not carry was coalesced.
 ## How it may change
 
 A new kind, or a new column at the end that may be null, keeps the version: readers ignore what
-they do not know. A name never gets another meaning or type. Anything else is a new version, and readers
-know both until the segments of the old one have expired.
+they do not know. A name never gets another meaning or type. Anything else is a new version, and
+readers know both until the segments of the old one have expired.
 """
 
 
