@@ -106,3 +106,22 @@ def test_vapid_key_is_made_once(tmp_path: Path) -> None:
     (tmp_path / "vapid.key").write_text("x")
     with pytest.raises(ConfigError, match="vapid_key_file"):
         load_vapid(NtfConfig(), tmp_path)
+
+
+def test_the_proxy_of_all_providers(tmp_path: Path) -> None:
+    create_vapid_key(tmp_path)
+    chosen = replace(config(), pushes=DeliveryOptions(proxy="socks5://127.0.0.1:9050"))
+    provider = make_providers(chosen, tmp_path)[PushProvider.WEB_PUSH]
+    assert isinstance(provider, WebPushProvider)
+    assert provider._endpoints._settings.proxy == "socks5://127.0.0.1:9050"
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:9050", "http://proxy", "ftp://a:1", "http://a:1/path", "http://a:99999"]
+)
+def test_a_proxy_that_is_none(url: str) -> None:
+    assert [key for key, _ in DeliveryOptions(proxy=url).check()] == ["proxy"]
+    assert list(DeliveryOptions(proxy="http://u:p@[::1]:3128").check()) == []
+    assert list(DeliveryOptions(proxy="http://a:1", http_client="h2").check()) == [
+        ("proxy", 'needs http_client = "wreq"')
+    ]

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from heliograph.net.public import is_public
 from heliograph.ntf.limits import NtfLimits
@@ -188,6 +189,15 @@ class LimitOptions:
         )
 
 
+def _is_proxy(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        is_place = bool(parts.hostname and parts.port) and parts.path in ("", "/")
+    except ValueError:
+        return False
+    return is_place and parts.scheme in ("http", "socks5") and not parts.query
+
+
 @dataclass(frozen=True, slots=True)
 class DeliveryOptions:
     """Delivery of pushes, and retries."""
@@ -223,7 +233,22 @@ class DeliveryOptions:
         choices=("wreq", "h2"),
     )
 
+    proxy: str = option(
+        "",
+        "The URL of a proxy for pushes, http://[USER:PASSWORD@]HOST:PORT or socks5://..., that also"
+        " resolves names: it must keep clients' Web Push endpoints out of your private network. If"
+        " empty: none, whatever the environment says.",
+        secret=True,
+    )
+
     def check(self) -> Iterator[tuple[str, str]]:
+        if self.proxy and not _is_proxy(self.proxy):
+            yield (
+                "proxy",
+                "must be http://HOST:PORT or socks5://HOST:PORT, with USER:PASSWORD@ or not",
+            )
+        elif self.proxy and self.http_client != "wreq":
+            yield "proxy", 'needs http_client = "wreq"'
         if self.backoff_last_seconds < self.backoff_first_seconds:
             yield "backoff_last_seconds", "must not be less than backoff_first_seconds"
 

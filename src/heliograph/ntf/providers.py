@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from heliograph.crypto.errors import CryptoError
-from heliograph.ntf.config import NtfConfig
+from heliograph.ntf.config import DeliveryOptions, NtfConfig
 from heliograph.ntf.push.options import VAPID_FILE, ApnsOptions, FcmOptions
 from heliograph.push.apns import ApnsConfig, ApnsProvider
 from heliograph.push.fcm import FcmConfig, FcmProvider, ServiceAccountError
@@ -65,7 +65,7 @@ def _apns(config: NtfConfig, directory: Path) -> dict[PushProvider, Provider]:
         if options.allow_test_tokens:
             raise ConfigError(["[push.apns] key_file: must be set, because allow_test_tokens is"])
         return {}
-    made = _apns_config(options, directory, config.pushes.http_client)
+    made = _apns_config(options, directory, config.pushes)
     kinds = [PushProvider.APNS_PROD, PushProvider.APNS_DEV]
     if options.allow_test_tokens:
         kinds.append(PushProvider.APNS_TEST)
@@ -76,7 +76,7 @@ def _apns(config: NtfConfig, directory: Path) -> dict[PushProvider, Provider]:
         raise ConfigError([f"[push.apns] key_file: {file}: {exc}"]) from None
 
 
-def _apns_config(options: ApnsOptions, directory: Path, client: str) -> ApnsConfig:
+def _apns_config(options: ApnsOptions, directory: Path, pushes: DeliveryOptions) -> ApnsConfig:
     return ApnsConfig(
         _read(directory, options.key_file, "[push.apns] key_file"),
         options.key_id,
@@ -88,7 +88,8 @@ def _apns_config(options: ApnsOptions, directory: Path, client: str) -> ApnsConf
         HttpSettings(
             connections=options.connections,
             timeout=options.timeout_seconds,
-            client=client,
+            client=pushes.http_client,
+            proxy=pushes.proxy,
             ca=_certificates(directory, options.ca_file, "[push.apns] ca_file"),
         ),
     )
@@ -105,6 +106,7 @@ def _fcm(config: NtfConfig, directory: Path) -> dict[PushProvider, Provider]:
         options.token_url or None,
         HttpSettings(
             client=config.pushes.http_client,
+            proxy=config.pushes.proxy,
             ca=_certificates(directory, options.ca_file, "[push.fcm] ca_file"),
         ),
     )
@@ -134,6 +136,7 @@ def _web_push(config: NtfConfig, directory: Path) -> dict[PushProvider, Provider
             http2_only=False,
             thread="webpush",
             client=config.pushes.http_client,
+            proxy=config.pushes.proxy,
             ca=_certificates(directory, options.ca_file, "[push.webpush] ca_file"),
         ),
     )

@@ -2,7 +2,8 @@
 
 A client chooses its Web Push endpoint, so its name is resolved here, once; what is private,
 loopback or link-local is left out; and connections are pinned to the rest. A name that later stands
-for another address cannot lead them there.
+for another address cannot lead them there. With a proxy, that one resolves the names, and only what
+a name says of itself can be judged here.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from heliograph.net.public import Address, is_number, is_public
+from heliograph.net.public import Address, is_number, is_public, is_public_name
 from heliograph.net.resolver import Lookup, resolve
 from heliograph.push.connecting import HttpConnections, connections_to
 from heliograph.push.http import HttpSettings, NoAnswer
@@ -87,17 +88,25 @@ class Endpoints:
             task.exception()  # those who waited have it
 
     async def _connect(self, host: str) -> HttpConnections:
-        addresses = await self._allowed(host)
+        is_proxied = bool(self._settings.proxy) and not is_number(host)
+        addresses = self._allowed_name(host) if is_proxied else await self._allowed(host)
         known = self._hosts.get(host)
         if known is not None and known.addresses == frozenset(addresses):
             connections = known.connections
         else:
-            connections = connections_to(self._settings, pin=(host, addresses))
+            pin = None if is_proxied else (host, addresses)
+            connections = connections_to(self._settings, pin)
         self._hosts[host] = _PinnedHost(connections, frozenset(addresses), time.monotonic())
         self._hosts.move_to_end(host)
         if len(self._hosts) > MAX_HOSTS:
             self._hosts.popitem(last=False)
         return connections
+
+    def _allowed_name(self, host: str) -> list[Address]:
+        """Return no address: a proxy resolves the name, in a network that may be private."""
+        if not self._allow_private and not is_public_name(host):
+            raise PrivateAddress
+        return []
 
     async def _allowed(self, host: str) -> list[Address]:
         # HTTP clients take a name whose last part is a number for an address, and ask no resolver:

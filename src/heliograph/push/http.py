@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from ipaddress import IPv4Address, IPv6Address
-from typing import Protocol
+from typing import Any, Protocol
+from urllib.parse import unquote, urlsplit
 
 import wreq
 from wreq import exceptions
@@ -34,6 +35,7 @@ _NOT_PROCESSED = re.compile(
 
 _FAILURES: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.TimeoutError, "Timeout"),
+    (exceptions.ProxyConnectionError, "ProxyFailed"),
     (exceptions.ConnectionError, "ConnectFailed"),
     (exceptions.TlsError, "TlsFailed"),
     (exceptions.ConnectionResetError, "ConnectionReset"),
@@ -96,6 +98,9 @@ class HttpSettings:
 
     client: str = "wreq"
     """The implementation: wreq, or h2."""
+
+    proxy: str = field(default="", repr=False)
+    """The URL of an HTTP or SOCKS 5 proxy, which resolves the names; wreq only."""
 
 
 @dataclass(eq=False, slots=True)
@@ -203,7 +208,7 @@ class Connections:
             https_only=True,
             tls_verify=self._roots,
             dns_options=dns,
-            no_proxy=True,
+            **_proxy(settings.proxy),
             redirect=Policy.none(),
             timeout=timedelta(seconds=settings.timeout),
             connect_timeout=timedelta(seconds=settings.connect_timeout),
@@ -221,6 +226,19 @@ class Connections:
             zstd=False,
         )
         return _Slot(client, time.monotonic())
+
+
+def _proxy(url: str) -> dict[str, Any]:
+    """Return the arguments for wreq; without a URL it must not look into the environment."""
+    if not url:
+        return {"no_proxy": True}
+    parts = urlsplit(url)
+    scheme = "socks5h" if parts.scheme == "socks5" else parts.scheme
+    place = f"{scheme}://{parts.netloc.rpartition('@')[2]}"
+    if parts.username is None:
+        return {"proxies": [wreq.Proxy.all(place)]}
+    username, password = unquote(parts.username), unquote(parts.password or "")
+    return {"proxies": [wreq.Proxy.all(place, username=username, password=password)]}
 
 
 def _host(url: str) -> str:
