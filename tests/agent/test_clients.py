@@ -131,13 +131,13 @@ async def test_an_idle_connection_is_closed(router: Router) -> None:
 
 
 async def test_a_used_or_kept_connection_is_not_closed(router: Router) -> None:
-    async with a_pool(replace(SETTINGS, idle_after=0.5)) as pool:
+    async with a_pool(replace(SETTINGS, idle_after=1.0)) as pool:
         client = await pool.smp(router.address)
-        for _ in range(8):
-            await asyncio.sleep(0.1)
+        for _ in range(24):
+            await asyncio.sleep(0.05)
             assert await pool.smp(router.address) is client
         pool.keep(router.address)
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(1.5)
         assert client.is_connected
         pool.keep(router.address, wanted=False)
         await until(lambda: not client.is_connected)

@@ -1068,8 +1068,7 @@ def test_credentials_that_cannot_be_used(run: Run) -> None:
         async with serving(SMP) as server:
             with pytest.raises(Exception, match="certificate"):
                 await Client.connect(server.address(), service=broken)
-            await asyncio.sleep(0.02)
-            assert not server.listener.connections
+            await until(lambda: not server.listener.connections)
 
     run(main())
 

@@ -620,8 +620,7 @@ def test_abort_after_close(run: Run) -> None:
             await asyncio.sleep(0.02)
             assert not server.router.lost  # for the peer has not closed
             connection.abort()
-            await asyncio.sleep(0.02)
-            assert server.router.lost == [connection]
+            await until(lambda: server.router.lost == [connection])
 
     run(main())
 

@@ -536,8 +536,7 @@ def test_answers_and_pushes_after_the_disconnection(run: Run, protocol: AnyProto
             connection.resume_reading()
             assert connection.is_closing
             assert not connection.is_writable
-            await asyncio.sleep(0.02)
-            assert router.lost == [connection]
+            await until(lambda: router.lost == [connection])
 
     run(main())
 
@@ -725,8 +724,7 @@ def test_close_ends_everything(run: Run, protocol: AnyProtocol) -> None:
             assert not server.listener.connections
             assert len(router.lost) == 4
             for client in clients:
-                await asyncio.sleep(0.02)
-                assert not client.is_connected
+                await until(lambda client=client: not client.is_connected)  # type: ignore[misc]
                 with pytest.raises(Disconnected):
                     await client.request(PING())
             with pytest.raises(ConnectFailed):

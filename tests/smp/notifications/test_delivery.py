@@ -127,8 +127,7 @@ class TestSmallOutbox:
         client = world.router.subscribers.notifiers[queue.notifier_id]
         client.connection.pause_writing()
         await send(alice, [queue], 40)
-        await asyncio.sleep(0.15)
-        assert client.outbox.overflowed
+        await until(lambda: client.outbox.overflowed)
         assert len(client.outbox) == 10
         assert ntf.pushes == type(ntf.pushes)()
         client.connection.resume_writing()
@@ -202,8 +201,7 @@ async def test_a_real_slow_reader_gets_everything_once_it_reads(small_world: Wor
         written += 60
     await send(alice, queues, 2)
     written += 120
-    await asyncio.sleep(0.15)
-    assert len(client.outbox) >= 60
+    await until(lambda: len(client.outbox) >= 60)
     assert not client.connection.has_arrived
     read_again(ntf)
     await until(lambda: len(ntf.pushes) >= written)
