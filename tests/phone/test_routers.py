@@ -22,6 +22,8 @@ from tests.db.postgres import shared_postgres
 from tests.phone.street import SOON, Street
 from tests.waiting import eventually, until
 
+COUNT_SUBSCRIPTIONS = "SELECT COUNT(*) FROM subscriptions"
+
 
 async def connected(alice: Phone, bob: Phone) -> None:
     async with alice.app() as app:
@@ -200,6 +202,24 @@ async def test_the_safety_net_of_instant_mode(street: Street) -> None:
             return any(content.body == "unpushed" for content in screen.shown)
 
         await eventually(is_shown, TIMEOUT)
+
+
+async def test_a_muted_contact_is_not_pushed_for(street: Street) -> None:
+    alice, bob = await street.registered("alice"), await street.phone("bob")
+    await connected(alice, bob)
+    await until_subscribed(alice, 1)
+    for muted in (True, False):
+        async with alice.app() as app:
+            await app.mute("bob", muted)
+            assert await app.settle()
+        expected = 0 if muted else 1
+        await until_subscribed(alice, expected)
+
+        async def is_so(expected: int = expected) -> bool:
+            rows = await street.world.ntf.read(lambda tx: tx.query(COUNT_SUBSCRIPTIONS))
+            return rows == [(expected,)]
+
+        await eventually(is_so, TIMEOUT)
 
 
 async def test_a_watch_ends_though_closing_an_app_outlasts_its_cancellation(
