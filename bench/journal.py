@@ -129,11 +129,11 @@ def _journal(burst: Callable[[Journal, int], None]) -> tuple[float, float, int]:
         while not writer.written:
             time.sleep(0.01)  # what is done only once is not what an event costs
         began = time.process_time()
-        noting = 0.0
+        recording = 0.0
         for start in range(0, NOTIFICATIONS, BURST):
             at = time.thread_time()
             burst(writer, start)
-            noting += time.thread_time() - at
+            recording += time.thread_time() - at
             while writer.backlog > 20_000:
                 time.sleep(0.005)
         writer.close()
@@ -141,7 +141,7 @@ def _journal(burst: Callable[[Journal, int], None]) -> tuple[float, float, int]:
         assert writer.lost == 0
         size = sum(path.stat().st_size for path in Path(place).rglob("*.parquet"))
         count = NOTIFICATIONS * EVENTS
-        return noting / count * 1e6, taken / count * 1e6, size // count
+        return recording / count * 1e6, taken / count * 1e6, size // count
 
 
 def _quiet(tokens: list[bytes]) -> float:

@@ -143,7 +143,7 @@ async def test_an_answer_that_never_comes(tmp_path: Path, relay: Relay) -> None:
         assert await receive_all(bob, 2) == [b"one", b"two"]
 
 
-async def test_an_end_on_a_connection_that_was_given_up(
+async def test_an_end_on_a_connection_that_was_abandoned(
     router: Router, alice: User, bob: User
 ) -> None:
     """It is about the subscription that we have taken from ourselves."""

@@ -56,7 +56,7 @@ async def test_routers_named_in_snew(small_world: NtfWorld, by_token: bool, is_l
     await kept.subscribe(queue)
     with socket.create_server(("127.0.0.1", 0), backlog=1000) as silent:
         port = silent.getsockname()[1]
-        await small_world.until_paid()
+        await small_world.until_none_pending()
         rows_before = await rows(small_world)
         memory: list[int] = []
         for _ in range(3):
@@ -79,7 +79,7 @@ async def test_routers_named_in_snew(small_world: NtfWorld, by_token: bool, is_l
             await eventually(is_base)
             if by_token:
                 phone = await small_world.registered()
-                await small_world.until_paid()
+                await small_world.until_none_pending()
             assert await rows(small_world) == rows_before
             gc.collect()
             memory.append(resident())

@@ -67,7 +67,7 @@ def test_binary_input_is_refused(
     assert "not hex" in capsys.readouterr().err
 
 
-def test_handshake_of_a_whole_block_is_told_by_its_size(
+def test_handshake_of_a_whole_block_is_recognized_by_its_size(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     block = pad(b"\x00\x06\x00\x06\x00", 16384)

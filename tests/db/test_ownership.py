@@ -47,7 +47,7 @@ async def test_the_second_is_refused_and_changes_nothing(url: str) -> None:
     await second.close()
 
 
-async def test_whoever_does_not_ask_for_it_may_share(url: str) -> None:
+async def test_a_database_that_is_not_exclusive_can_be_shared(url: str) -> None:
     owner = await Database.open(url, MIGRATIONS, exclusive=True)
     guest = await Database.open(url, MIGRATIONS)
     await guest.write(lambda tx: tx.execute("INSERT INTO items VALUES (1)"))

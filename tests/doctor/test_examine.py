@@ -143,7 +143,7 @@ async def test_settings_in_the_environment_count(ntf: Path) -> None:
     await the_one(ntf, Level.PROBLEM, "HELIOGRAPH_NTF_LISTEN_PORT", environ=variables)
 
 
-async def test_no_secret_is_told(ntf: Path) -> None:
+async def test_no_secret_is_printed(ntf: Path) -> None:
     """Whatever is wrong with it."""
     variables = {
         "HELIOGRAPH_NTF_STORE_URL": "postgresql://u:hunter2@127.0.0.1:1/db",

@@ -110,7 +110,7 @@ class Load:
         self._sent = 0
         self._by_id: dict[bytes, Tally] = {}
         self._senders = itertools.count()
-        self.is_under_way = asyncio.Event()
+        self.is_running = asyncio.Event()
 
     async def prepare(self) -> None:
         peer = await self._process.connect()
@@ -166,7 +166,7 @@ class Load:
                 for tally, body, answer in zip(tallies, bodies, answers, strict=True):
                     if answer == OK:
                         tally.accepted.append(body)
-                        self.is_under_way.set()
+                        self.is_running.set()
 
     async def _receive(self) -> None:
         async with self._peer() as peer:
@@ -334,8 +334,8 @@ async def live_and_die(process: Process, load: Load, chance: random.Random) -> N
     if chance.random() < 0.2:
         await asyncio.sleep(chance.uniform(0, LONGEST_START))
     else:
-        load.is_under_way.clear()
-        await asyncio.wait_for(load.is_under_way.wait(), TIMEOUT)
+        load.is_running.clear()
+        await asyncio.wait_for(load.is_running.wait(), TIMEOUT)
         await asyncio.sleep(chance.uniform(0, LONGEST_LOAD))
     await process.kill()
     _, pending = await asyncio.wait(tasks, timeout=TIMEOUT)

@@ -182,7 +182,7 @@ async def test_subscribe_an_existing_queue(world: NtfWorld) -> None:
     assert await phone.is_quiet()
 
 
-async def test_a_push_tells_which_message_it_is_about(world: NtfWorld) -> None:
+async def test_a_push_names_its_message(world: NtfWorld) -> None:
     queue, phone = await world.queue(), await world.registered()
     await phone.subscribe(queue)
     await world.send(queue)

@@ -130,7 +130,7 @@ class Recorder:
         self.gate = asyncio.Event()
         self.gate.set()
         self.in_flight = 0
-        self.most_under_way = 0
+        self.most_in_flight = 0
         self.refreshed: list[int] = []
         """How many had been given when a new connection was asked for."""
         self.closed = False
@@ -138,7 +138,7 @@ class Recorder:
     async def send(self, delivery: Delivery) -> Outcome:
         self.deliveries.append(delivery)
         self.in_flight += 1
-        self.most_under_way = max(self.most_under_way, self.in_flight)
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
             await self.gate.wait()
         finally:
@@ -333,7 +333,7 @@ class Phone:
         while missing:
             missing -= {item.queue.notifier_id for item in await self.notified()}
 
-    def was_told(self, queue: Queue, msg_id: bytes) -> bool:
+    def was_notified(self, queue: Queue, msg_id: bytes) -> bool:
         """Whether an accepted push was about this message."""
         assert queue.notifier is not None
         return any(
@@ -501,7 +501,7 @@ class NtfWorld:
         [[count]] = await self.read(lambda tx: tx.query("SELECT COUNT(*) FROM pending_pushes"))
         return int(count)
 
-    async def until_paid(self) -> None:
+    async def until_none_pending(self) -> None:
         async def is_so() -> bool:
             return await self.pending_pushes() == 0
 

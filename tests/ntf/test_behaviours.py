@@ -175,7 +175,7 @@ async def test_behaviour_08_a_push_is_retried_at_once_and_then_until_it_is_deliv
     await phone.notified_of(queue)
     assert time.monotonic() - began >= 1
     assert small_world.apns.attempts(phone.device) == 1 + 5  # the first was the verification
-    await small_world.until_paid()
+    await small_world.until_none_pending()
     counters = small_world.router.stats.counters
     assert (counters.ntf_delivered, counters.ntf_retried) == (1, 3)
 
@@ -424,7 +424,7 @@ async def test_behaviour_19_pages_are_larger_than_batches(
     for subscription in phone.subscriptions:
         await phone.until_state(subscription, ACTIVE)
     assert pages[:3] == [4, 4, 3]
-    assert sorted(parts) == [1, 2, 2, 2, 2, 2]  # a batch is under way in four parts
+    assert sorted(parts) == [1, 2, 2, 2, 2, 2]  # a batch is in flight in four parts
 
 
 async def test_behaviour_20_a_database_error_at_the_start_is_not_the_end(
@@ -484,7 +484,7 @@ async def test_behaviour_23_a_delivered_verification_confirms_but_never_takes_ba
     assert await phone.tvfy(code) == OK
     await phone.tnew()
     await phone.code()
-    await small_world.until_paid()
+    await small_world.until_none_pending()
     assert await phone.tchk() is TokenStatus.ACTIVE
 
 
@@ -499,7 +499,7 @@ async def test_behaviour_24_idle_clients_are_disconnected_whatever_they_have(
     await until(lambda: not small_world.router.clients)
 
 
-async def test_the_store_of_a_killed_router_tells_the_truth(url: str) -> None:
+async def test_the_store_of_a_killed_router_is_consistent(url: str) -> None:
     """Nothing is subscribed before a router has started, whatever its predecessor wrote."""
     database = await Database.open(url, MIGRATIONS)
     await database.write(

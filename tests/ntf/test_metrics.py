@@ -40,7 +40,7 @@ async def test_what_happened_is_counted(world: NtfWorld) -> None:
     world.apns.skip(phone.device)
     await world.send(queue)
     await phone.notified_of(queue)
-    await world.until_paid()
+    await world.until_none_pending()
     collector.totals = await totals.count(world.url)
     found = numbers(collector)
     expected = {

@@ -70,7 +70,7 @@ async def test_the_path_of_a_notification(own_world: NtfWorld) -> None:
     phone, [queue] = await a_phone(world)
     await world.send(queue)
     [message] = await phone.notified()
-    await world.until_paid()
+    await world.until_none_pending()
     await until(lambda: settled(world.journal)[notification_id(message.nonce)])
     notes = world.journal
     [registered] = notes.of("token_registered")
@@ -103,7 +103,7 @@ async def test_the_path_of_a_notification(own_world: NtfWorld) -> None:
     assert (subscribed["count"], subscribed["expected_count"]) in ((0, 0), (1, 1))
 
 
-async def test_hosts_of_others_are_not_told(small_world: NtfWorld) -> None:
+async def test_hosts_of_others_are_not_journaled(small_world: NtfWorld) -> None:
     phone, [queue] = await a_phone(small_world)
     await small_world.send(queue)
     await phone.notified()
@@ -119,7 +119,7 @@ async def test_what_a_newer_one_replaced(small_world: NtfWorld) -> None:
     world.apns.play(ScriptRule(status=503, times=3))
     await world.send(queue, queue, queue, other)
     await phone.notified_of(queue, other)
-    await world.until_paid()
+    await world.until_none_pending()
     notes = world.journal
     await until(lambda: all(settled(notes).values()))
     stored = notes.of("nmsg_stored")
@@ -184,7 +184,7 @@ async def test_another_registration_of_the_device(small_world: NtfWorld) -> None
     assert again.token_id != phone.token_id
 
 
-async def test_what_is_owed_is_told_at_the_start(small_world: NtfWorld) -> None:
+async def test_pending_pushes_are_journaled_at_the_start(small_world: NtfWorld) -> None:
     world = small_world
     phone, [queue] = await a_phone(world)
     world.apns.play(ScriptRule(status=503))
@@ -206,7 +206,7 @@ async def test_what_is_owed_is_told_at_the_start(small_world: NtfWorld) -> None:
     assert (push["through"], push["token"]) == (stored["ntf_seq"], stored["token"])
     world.apns.play()
     phone.client = await world.connect()
-    await world.until_paid()
+    await world.until_none_pending()
     await until(lambda: any("notifications" in item.columns for item in notes.of("push_accepted")))
     # Numbers go on: later ones are later, also over runs.
     await phone.until_state(phone.subscriptions[0], SubscriptionState.ACTIVE)
@@ -246,7 +246,7 @@ def replace_kind(expired: ExpiredPush) -> ExpiredPush:
 
 
 async def test_all_is_accounted_for(small_world: NtfWorld) -> None:
-    """Under trouble of all kinds: everything stored is settled in the end, or the store owes it."""
+    """Under trouble of all kinds: everything stored is settled in the end, or still pending."""
     world = small_world
     phones = [await a_phone(world, 3) for _ in range(3)]
     notes = world.journal

@@ -68,7 +68,7 @@ def written(directory: Path, world: NtfWorld) -> str:
     return "\n".join([*map(str, found), *raw])
 
 
-async def test_nothing_is_told(
+async def test_nothing_is_disclosed(
     tmp_path: Path,
     small_world: NtfWorld,
     caplog: pytest.LogCaptureFixture,

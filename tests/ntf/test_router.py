@@ -130,8 +130,8 @@ async def test_stopping_at_any_moment_loses_nothing(small_world: NtfWorld) -> No
         sent = await small_world.send_and_receive(queue)
         await asyncio.sleep(turn * 0.0015)
         await small_world.restart_ntf()
-        await until(lambda queue=queue, sent=sent: phone.was_told(queue, sent))  # type: ignore[misc]
-    await small_world.until_paid()
+        await until(lambda queue=queue, sent=sent: phone.was_notified(queue, sent))  # type: ignore[misc]
+    await small_world.until_none_pending()
 
 
 async def test_a_stop_waits_for_no_messaging_router(small_world: NtfWorld) -> None:
@@ -157,7 +157,7 @@ async def test_a_stop_waits_for_no_messaging_router(small_world: NtfWorld) -> No
             await small_world.stop_ntf()
         await relay.cut()
         await small_world.start_ntf()
-        await until(lambda: phone.was_told(queue, sent))
+        await until(lambda: phone.was_notified(queue, sent))
     finally:
         silent.close()
         await relay.close()
@@ -218,16 +218,16 @@ async def test_a_database_that_dies_and_comes_back(tmp_path: object) -> None:
                 await sending
                 await phone.notified_of(*queues)
 
-            async def is_paid() -> bool:
+            async def is_none_pending() -> bool:
                 return await world.pending_pushes() == 0
 
-            await eventually(is_paid, 20)
+            await eventually(is_none_pending, 20)
             assert (await phone.schk(phone.subscriptions[0])).state is SubscriptionState.ACTIVE
     finally:
         server.remove()
 
 
-async def test_a_store_that_stands_still_is_no_reason_to_call_anything_delivered(
+async def test_a_stalled_store_makes_nothing_delivered(
     small_world: NtfWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was received and not stored stays at the messaging router, in case of a kill."""
@@ -250,7 +250,7 @@ async def test_a_store_that_stands_still_is_no_reason_to_call_anything_delivered
     assert subscriber.client is first
     assert await small_world.smp.notifications() == 1
     stuck.set()
-    await until(lambda: phone.was_told(queue, sent))
+    await until(lambda: phone.was_notified(queue, sent))
     await until(lambda: subscriber.unstored == 0)
     assert len(small_world.apns.accepted(phone.device)) == 2  # the code, and one push
     await phone.until_state(phone.subscriptions[0], SubscriptionState.ACTIVE)

@@ -42,7 +42,7 @@ async def test_a_token_that_is_well(world: NtfWorld) -> None:
     world.apns.skip(phone.device)
     await world.send(*queues)
     await phone.notified_of(*queues)
-    await world.until_paid()
+    await world.until_none_pending()
     found = traced(world.url, phone.token_id)
     assert found is not None
     assert (found.status, found.provider) == ("ACTIVE", "apns_test")
@@ -95,7 +95,7 @@ async def test_with_the_journal(small_world: NtfWorld, tmp_path: Path) -> None:
     small_world.apns.skip(phone.device)
     await small_world.send(queue)
     [message] = await phone.notified()
-    await small_world.until_paid()
+    await small_world.until_none_pending()
     journal = tmp_path / "journal"
     writer = JournalWriter(journal, journal_identity(tmp_path), "ntf")
     small_world.journal.replay(writer)

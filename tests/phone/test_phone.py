@@ -217,7 +217,7 @@ async def test_a_store_of_a_later_version_and_one_that_is_none(phone: Phone) -> 
     assert caught.value.problem is DatabaseProblem.DAMAGED
 
 
-async def test_mistakes_are_told(phone: Phone, tmp_path: Path) -> None:
+async def test_mistakes_are_reported(phone: Phone, tmp_path: Path) -> None:
     with pytest.raises(PhoneError, match="already"):
         await Phone.create(phone.directory, "Bob", [ADDRESS], [NTF])
     with pytest.raises(PhoneError, match="device init"):

@@ -22,9 +22,9 @@ def all_events() -> list[Event]:
         stories.accepted_and_coalesced,
         stories.shown,
         stories.rejected_expired_deleted,
-        stories.killed_and_paid,
+        stories.killed_and_accepted,
         stories.smp_killed,
-        stories.debt_forgotten,
+        stories.pending_push_forgotten,
     )
     events: list[Event] = []
     for number, story in enumerate(chosen):

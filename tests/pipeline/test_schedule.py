@@ -72,7 +72,7 @@ def test_one_job_at_most_between_two_batches(
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, journal)
         for name in ("ingest_batch", "update_ledger", "update_stats"):
-            monkeypatch.setattr(made, name, _noting(done, name, getattr(made, name)))
+            monkeypatch.setattr(made, name, _recording(done, name, getattr(made, name)))
         kept = 30_000.0  # days, since these events are old
         schedule = Schedule(0.01, keep_events_days=kept, keep_ledger_days=kept)
         thread = threading.Thread(target=Stream(made, schedule, stop).run)
@@ -85,7 +85,7 @@ def test_one_job_at_most_between_two_batches(
     assert done[:4] == ["ingest_batch", "update_ledger", "ingest_batch", "update_stats"]
 
 
-def test_a_job_that_fails_lets_the_others_have_their_turn(
+def test_a_job_that_fails_does_not_starve_others(
     monkeypatch: pytest.MonkeyPatch, spark: Any, tmp_path: Path
 ) -> None:
     def failing() -> int:
@@ -99,8 +99,8 @@ def test_a_job_that_fails_lets_the_others_have_their_turn(
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, tmp_path / "journal")
         monkeypatch.setattr(made, "update_ledger", failing)
-        monkeypatch.setattr(made, "update_stats", _noting(done, "stats", made.update_stats))
-        monkeypatch.setattr(upkeep, "compact", _noting(done, "compact", upkeep.compact))
+        monkeypatch.setattr(made, "update_stats", _recording(done, "stats", made.update_stats))
+        monkeypatch.setattr(upkeep, "compact", _recording(done, "compact", upkeep.compact))
         thread = threading.Thread(target=Stream(made, Schedule(0.01), stop).run)
         thread.start()
         try:
@@ -183,7 +183,7 @@ def test_an_account_is_of_what_was_committed_when_it_began(
     assert stream.last_account.outcomes == {"delivered": 1}
 
 
-def _noting(done: list[str], name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+def _recording(done: list[str], name: str, work: Callable[..., Any]) -> Callable[..., Any]:
     def noted(*arguments: Any) -> Any:
         done.append(name)
         return work(*arguments)

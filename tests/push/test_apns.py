@@ -442,18 +442,18 @@ async def test_a_stranger_is_not_trusted(apns: Simulator, tmp_path: Path) -> Non
     assert len(apns.record) == 0
 
 
-async def test_refresh_leaves_alone_what_is_under_way(
+async def test_refresh_does_not_touch_pushes_in_flight(
     apns: Simulator, provider: ApnsProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("heliograph.push.http.REFRESH_INTERVAL", 0.0)
     play(apns, {"delay": 0.3})
-    under_way = asyncio.create_task(send_many(provider, devices(20)))
+    in_flight = asyncio.create_task(send_many(provider, devices(20)))
     await until(lambda: len(apns.record) == 20)
     before = apns.stats()["connections"]
     await provider.refresh()
     assert isinstance(await provider.send(delivery(DEVICE)), Accepted)
     assert apns.stats()["connections"] == before + 1
-    assert Counter(map(type, await under_way)) == {Accepted: 20}
+    assert Counter(map(type, await in_flight)) == {Accepted: 20}
     await until(lambda: apns.stats()["open_connections"] == 1)
 
 

@@ -67,7 +67,9 @@ def test_directories_that_cannot_be_locked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("abstract", [False, True])
-def test_systemd_is_told(tmp_path: Path, abstract: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_systemd_is_notified(
+    tmp_path: Path, abstract: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     name = f"heliograph-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.settimeout(TIMEOUT)

@@ -103,7 +103,7 @@ async def test_it_is_known_whether_the_store_fails(
 
 
 async def test_everything_decided_on_top_is_void(disk: Disk, small_world: World) -> None:
-    """Also what was decided while the failing batch was under way."""
+    """Also what was decided while the failing batch was in progress."""
     alice, bob = await small_world.connect(), await small_world.connect()
     queue = await create(alice, subscribe=False)
     disk.is_full = True

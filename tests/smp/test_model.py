@@ -389,7 +389,7 @@ class RouterModel(RuleBasedStateMachine):
         return await queue.real.by_recipient(await self.peer(number), command)
 
     @invariant()
-    def nobody_was_told_a_message_that_was_not_expected(self) -> None:
+    def no_unexpected_message_was_pushed(self) -> None:
         for number in self.peers:
             self.sort(number)
             for messages in self.inbox[number].values():
@@ -425,9 +425,9 @@ class RouterModel(RuleBasedStateMachine):
                 assert await queue.real.nsub(notified) == smp.SOK()
         for queue in self.live:
             if queue.notifier is not None:
-                await self._is_owed_nothing(queue.notifier)
+                await self._has_nothing_pending(queue.notifier)
 
-    async def _is_owed_nothing(self, notifier: ModelNotifier) -> None:
+    async def _has_nothing_pending(self, notifier: ModelNotifier) -> None:
         keys, expected = notifier.keys, notifier.undelivered
 
         def by_connection() -> dict[int, list[bytes]]:

@@ -64,7 +64,9 @@ async def test_expired(world: World) -> None:
     assert len(reported(world, "notification_expired")) == 1
 
 
-async def test_what_waits_is_told_at_the_start(world: World, monkeypatch: object) -> None:
+async def test_waiting_notifications_are_journaled_at_the_start(
+    world: World, monkeypatch: object
+) -> None:
     alice = await world.connect()
     queue = await create_notified(alice)
     for _ in range(5):

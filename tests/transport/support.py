@@ -113,7 +113,7 @@ class SampleRouter:
     def __init__(self, keys: Mapping[bytes, bytes] | None = None) -> None:
         self.keys = dict(keys or {})
         self.service: bytes | TransportError = SERVICE_ID
-        self.lets_go = True
+        self.allows_disconnect = True
         self.connections: list[ServerConnection] = []
         self.requests: list[Request[Any]] = []
         self.services: list[ServiceRequest] = []
@@ -138,7 +138,7 @@ class SampleRouter:
         self.writables.append(connection)
 
     def may_disconnect(self, connection: ServerConnection) -> bool:
-        return self.lets_go
+        return self.allows_disconnect
 
     def answer_to(self, connection: ServerConnection, request: Request[Any]) -> Answer:
         message: Any

@@ -166,21 +166,21 @@ class MemoryTransport(asyncio.Transport):
 
 
 class Recorder(BlockConnection):
-    """Records what happens, and holds itself after every so many blocks."""
+    """Records what happens, and pauses reading after every so many blocks."""
 
-    def __init__(self, hold_after: int = 0, cipher: BlockCipher | None = None) -> None:
+    def __init__(self, pause_after: int = 0, cipher: BlockCipher | None = None) -> None:
         super().__init__(NTF, 10)
         self.contents: list[bytes] = []
         self.bad_blocks = 0
         self.losses: list[Exception | None] = []
-        self.hold_after = hold_after
+        self.pause_after = pause_after
         self.memory = MemoryTransport()
         self._transport = self.memory
         self.established = Established(Session.ntf(b"", 3), NTF.versions, cipher)
 
     def _content_received(self, content: bytes) -> None:
         self.contents.append(content)
-        if self.hold_after and len(self.contents) % self.hold_after == 0:
+        if self.pause_after and len(self.contents) % self.pause_after == 0:
             self.pause_reading()
 
     def _bad_block(self) -> None:
@@ -191,14 +191,14 @@ class Recorder(BlockConnection):
 
 
 @given(data=st.data())
-def test_any_pieces_and_any_holds(data: st.DataObject) -> None:
+def test_any_pieces_and_any_pauses(data: st.DataObject) -> None:
     contents = data.draw(st.lists(st.binary(max_size=20), max_size=8))
-    hold_after = data.draw(st.integers(0, 3))
+    pause_after = data.draw(st.integers(0, 3))
     stream = b"".join(pad(content, 512) for content in contents)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
 
     async def main() -> None:
-        connection = Recorder(hold_after)
+        connection = Recorder(pause_after)
         for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
             connection.data_received(stream[start:stop])
             if data.draw(st.booleans()):
@@ -217,9 +217,9 @@ def test_any_pieces_and_any_holds(data: st.DataObject) -> None:
     asyncio.run(main())
 
 
-def test_held_again_before_it_was_resumed() -> None:
+def test_paused_again_before_it_was_resumed() -> None:
     async def main() -> None:
-        connection = Recorder(hold_after=1)
+        connection = Recorder(pause_after=1)
         connection.data_received(pad(b"1", 512) * 3)
         connection.resume_reading()
         connection.pause_reading()

@@ -306,7 +306,7 @@ def test_cancelled_connect_closes_the_socket(monkeypatch: pytest.MonkeyPatch) ->
     assert [sock.fileno() for sock in opened] == [-1]
 
 
-def test_client_gives_up_a_silent_server(run: Run) -> None:
+def test_client_times_out_on_a_silent_server(run: Run) -> None:
     async def main() -> None:
         with silent_server() as server:
             sock = await loop.connect_tcp(*server.getsockname())
@@ -343,7 +343,7 @@ def test_client_of_a_server_without_tls(run: Run) -> None:
 
 
 async def closed(sock: socket.socket) -> None:
-    """Wait until a transport has let go of its socket."""
+    """Wait until a transport has released its socket."""
     deadline = time.monotonic() + TIMEOUT
     while sock.fileno() >= 0:
         assert time.monotonic() < deadline
@@ -357,7 +357,7 @@ async def hung_up(sock: socket.socket) -> None:
         assert await asyncio.to_thread(sock.recv, 1) == b""
 
 
-def test_server_gives_up_a_silent_client(run: Run) -> None:
+def test_server_times_out_on_a_silent_client(run: Run) -> None:
     async def main() -> None:
         async with echoing(context=SERVER_CONTEXT, handshake_timeout=0.1) as (_, port):
             with socket.create_connection(("127.0.0.1", port)) as sock:
@@ -369,7 +369,7 @@ def test_server_gives_up_a_silent_client(run: Run) -> None:
 
 @pytest.mark.parametrize("limit", [1, 3])
 def test_silent_clients_keep_nobody_out(run: Run, limit: int) -> None:
-    """Handshakes under way are bounded, and the oldest gives way."""
+    """Handshakes in progress are bounded; the oldest is closed first."""
 
     async def main() -> None:
         async with echoing(context=SERVER_CONTEXT, max_handshakes=limit) as (_, port):

@@ -452,7 +452,7 @@ class FaultyRouter(SampleRouter):
 
     def may_disconnect(self, connection: ServerConnection) -> bool:
         self.fail("may_disconnect")
-        return self.lets_go
+        return self.allows_disconnect
 
 
 @both
@@ -464,7 +464,7 @@ def test_router_that_fails(
         router = FaultyRouter("")
         limits = Limits(check_interval=0.02, inactive_after=0.2)
         async with serving(protocol, router, limits=limits) as server:
-            router.lets_go = False
+            router.allows_disconnect = False
             async with server.client() as neighbour:
                 assert await neighbour.request(PING()) == PONG()
                 router.method = method

@@ -616,7 +616,7 @@ def test_haskell_strings_that_are_none() -> None:
         parse_string(r'"\?"')
 
 
-def test_key_algorithms_are_told_apart_by_prefix() -> None:
+def test_key_algorithms_are_recognized_by_prefix() -> None:
     known = {line["alg"] for name in ("Ed25519", "Ed448", "X25519") for line in _fixture_keys(name)}
     assert known == {algorithm.value for algorithm in Algorithm}
     assert public_key_algorithm(b"") is None

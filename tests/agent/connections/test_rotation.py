@@ -117,7 +117,9 @@ async def test_the_old_router_is_gone_for_good(
     assert await bob.receive() == [b"and on"]
 
 
-async def test_nobody_to_tell(router: Router, alice: User) -> None:
+async def test_a_queue_rotates_only_once_the_other_side_has_joined(
+    router: Router, alice: User
+) -> None:
     conn_id, _ = await alice.agent.create_connection(router.address)
     with pytest.raises(Prohibited, match="joined"):
         await alice.agent.rotate_queue(conn_id, router.address)

@@ -80,7 +80,7 @@ def test_a_message_for_a_queue_that_is_gone_fails() -> None:
 
 
 @pytest.mark.parametrize(("status", "kind"), list(itertools.product(RcvStatus, MessageKind)))
-def test_queues_are_secured_before_it_is_told(status: RcvStatus, kind: MessageKind) -> None:
+def test_queues_are_secured_before_it_is_confirmed(status: RcvStatus, kind: MessageKind) -> None:
     own, queue, message = rcv(status, 3), snd(SndStatus.ACTIVE), item(kind)
     sending = Send(message, queue, authorized=True)
     step = next_step([own], [queue], [message])

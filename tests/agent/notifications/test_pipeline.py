@@ -521,7 +521,7 @@ async def test_the_queue_of_commands_is_bounded(
         return await write(self, function)
 
     monkeypatch.setattr(AgentStore, "write", gated)
-    for number in range(3):  # one under way, two that wait
+    for number in range(3):  # one in progress, two that wait
         await rig.ntf.create([str(number)])
         await asyncio.sleep(0)
     blocked = asyncio.create_task(rig.ntf.create(["another"]))
@@ -554,7 +554,7 @@ async def test_a_failing_store_delays_a_command(
     assert not failures
 
 
-async def test_a_command_that_fails_for_good_stops_no_other(
+async def test_a_command_that_keeps_failing_stops_no_other(
     world: AgentWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     router, rig = await world.smp(), await world.rig()

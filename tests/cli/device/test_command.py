@@ -264,7 +264,7 @@ def test_long_and_empty_texts_fit() -> None:
         assert len({len(line) for line in draw(content).split("\n")}) == 1
 
 
-def test_a_terminal_is_not_told_what_to_do() -> None:
+def test_a_terminal_gets_no_control_characters() -> None:
     evil = "\x1b]0;title\x07\x9b31m\u202edesrever\r\nnext"
     assert not any(char in plain(evil) for char in "\x1b\x07\x9b\u202e\r\n")
     shown = draw(Content(Category.MESSAGE_RECEIVED, evil, evil))

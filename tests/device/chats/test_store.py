@@ -76,7 +76,7 @@ async def test_a_contact_without_a_name_gets_its_own(phone: Phone) -> None:
     assert entity[1].contact.name == "Dora"
 
 
-async def test_a_hello_that_comes_again_is_answered_but_told_once(phone: Phone) -> None:
+async def test_a_repeated_hello_is_answered_but_reported_once(phone: Phone) -> None:
     first = await phone.receive(Greeting("Al"))
     await phone.store.write(lambda tx: chats.set_shown(tx, "c", 100))
     again = await phone.again(Greeting("Al"))
@@ -86,7 +86,7 @@ async def test_a_hello_that_comes_again_is_answered_but_told_once(phone: Phone) 
     assert another.got.event is None
 
 
-async def test_whoever_joins_a_link_that_asks_is_a_request(phone: Phone) -> None:
+async def test_joining_a_link_that_asks_makes_a_request(phone: Phone) -> None:
     await phone.store.write(lambda tx: chats.add_contact(tx, 1, "d", None, ContactStage.ASKING))
     entity = await phone.store.read(lambda tx: chats.entity_of(tx, "d"))
     assert entity is not None
@@ -102,7 +102,7 @@ async def test_whoever_joins_a_link_that_asks_is_a_request(phone: Phone) -> None
     assert await phone.store.write(lambda tx: chats.accept_request(tx, chat_id)) is None
 
 
-async def test_a_message_is_stored_once_and_told_until_it_is_shown(phone: Phone) -> None:
+async def test_a_message_is_stored_once_and_reported_until_it_is_shown(phone: Phone) -> None:
     first = await phone.receive(Text("hi #there#"))
     assert isinstance(first.got.event, MessageReceived)
     assert build(first.got.event, PreviewMode.MESSAGE).body == "hi ..."
@@ -132,7 +132,7 @@ async def test_what_cannot_be_read_is_no_event(phone: Phone) -> None:
     assert await phone.store.read(lambda tx: chats.entity_of(tx, "unknown")) is None
 
 
-async def test_muted_chats_and_users_are_stored_but_not_told(phone: Phone) -> None:
+async def test_muted_chats_and_users_are_stored_but_not_reported(phone: Phone) -> None:
     await phone.store.write(lambda tx: chats.set_muted(tx, "@1", True))
     assert (await phone.receive(Text("hi"))).got.event is None
     await phone.store.write(lambda tx: chats.set_muted(tx, "@1", False))

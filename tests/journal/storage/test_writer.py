@@ -415,7 +415,7 @@ async def test_nobody_waits_for_events_that_an_unexpected_failure_took(
     ).items()
 
 
-async def test_nobody_waits_for_what_others_go_on_noting(
+async def test_a_waiter_does_not_wait_for_later_events(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal = writer(tmp_path)

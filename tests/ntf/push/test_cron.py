@@ -180,7 +180,7 @@ async def test_tokens_that_began_together_drift_apart(clockwork: Clockwork) -> N
     assert len({await clockwork.due_at(token_id) for token_id in ids}) > 15
 
 
-async def test_one_that_is_not_delivered_is_owed_once(clockwork: Clockwork) -> None:
+async def test_one_that_is_not_delivered_is_pending_once(clockwork: Clockwork) -> None:
     await clockwork.tokens(1)
     await clockwork.cron.wake_due(NOW)
     await clockwork.cron.wake_due(NOW + 3600)

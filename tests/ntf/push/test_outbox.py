@@ -114,10 +114,10 @@ class Shop:
         count, _ = await self.database.read(pending.totals)
         return count
 
-    async def until_paid(self) -> None:
-        await eventually(self.is_paid)
+    async def until_none_pending(self) -> None:
+        await eventually(self.is_none_pending)
 
-    async def is_paid(self) -> bool:
+    async def is_none_pending(self) -> bool:
         return await self.pending_pushes() == 0
 
 
@@ -138,10 +138,10 @@ async def shop(url: str, settings: OutboxSettings) -> AsyncIterator[Shop]:
     await database.close()
 
 
-async def test_what_is_offeredis_paid_and_settled(shop: Shop) -> None:
+async def test_an_offered_push_is_sent_and_settled(shop: Shop) -> None:
     token = await shop.token()
     await shop.receive(token)
-    await shop.until_paid()
+    await shop.until_none_pending()
     [push] = shop.test.to(token.device)
     assert isinstance(push, MessagePush)
     [(pending_push, outcome)] = shop.settled
@@ -170,7 +170,7 @@ async def test_what_the_store_has_is_found_without_being_offered(shop: Shop) -> 
     token = await shop.token()
     await shop.receive(token, offer=False)
     shop.outbox.wake()
-    await shop.until_paid()
+    await shop.until_none_pending()
     assert len(shop.test.to(token.device)) == 1
 
 
@@ -178,7 +178,7 @@ async def test_a_lost_connection_is_retried_once_at_once_with_a_new_one(shop: Sh
     token = await shop.token()
     shop.test.answers += [LOST]
     await shop.receive(token)
-    await shop.until_paid()
+    await shop.until_none_pending()
     assert shop.test.refreshed == [1]
     assert len(shop.test.deliveries) == 2
     assert shop.test.deliveries[0] == shop.test.deliveries[1]
@@ -189,7 +189,7 @@ async def test_then_on_schedule_until_accepted(shop: Shop) -> None:
     token = await shop.token()
     shop.test.answers += [LOST] * 5
     await shop.receive(token)
-    await shop.until_paid()
+    await shop.until_none_pending()
     assert shop.test.refreshed == [1]  # later attempts do not ask for more connections
     assert len(shop.test.deliveries) == 6
     assert [push.attempts for push, _ in shop.settled] == [0, 1, 2, 3, 4]
@@ -200,7 +200,7 @@ async def test_an_answer_is_no_reason_for_a_new_connection(shop: Shop) -> None:
     token = await shop.token()
     shop.test.answers += [BUSY, BUSY]
     await shop.receive(token)
-    await shop.until_paid()
+    await shop.until_none_pending()
     assert shop.test.refreshed == []
     assert len(shop.test.deliveries) == 3
 
@@ -213,16 +213,16 @@ async def test_what_the_provider_asks_for_is_honoured(shop: Shop) -> None:
     began = time.monotonic()
     await asyncio.sleep(0.3)
     await shop.receive(token)  # does not bring it forward
-    await shop.until_paid()
+    await shop.until_none_pending()
     assert time.monotonic() - began >= 0.5
     assert len(shop.test.deliveries) == 2
 
 
-async def test_a_dead_device_ends_its_debts(shop: Shop) -> None:
+async def test_a_dead_device_ends_its_pending_pushes(shop: Shop) -> None:
     token = await shop.token()
     shop.test.answers += [DeviceTokenInvalid(InvalidReason.UNREGISTERED)]
     await shop.receive(token)
-    await shop.until_paid()
+    await shop.until_none_pending()
     await until(lambda: shop.changed)
     [changed] = shop.changed
     assert changed.status is TokenStatus.INVALID_UNREGISTERED
@@ -238,14 +238,14 @@ async def test_what_is_refused_waits_longer_and_is_logged_once(
     await until(lambda: len(shop.settled) >= 3)
     assert await shop.pending_pushes() == 3
     shop.test.always = Accepted()
-    await shop.until_paid()
+    await shop.until_none_pending()
     assert len([text for text in caplog.messages if "InvalidProviderToken" in text]) == 1
 
 
-async def test_a_delivered_verification_confirms_and_tells(shop: Shop) -> None:
+async def test_a_delivered_verification_confirms_and_is_reported(shop: Shop) -> None:
     token = await shop.token(verified=False)
     shop.outbox.wake()
-    await shop.until_paid()
+    await shop.until_none_pending()
     [push] = shop.test.to(token.device)
     assert isinstance(push, VerificationPush)
     await until(lambda: shop.changed)
@@ -260,12 +260,12 @@ async def test_many_notifications_are_few_pushes_and_all_are_covered(shop: Shop)
     for _ in range(50):
         await shop.receive(token)
     shop.test.gate.set()
-    await shop.until_paid()
+    await shop.until_none_pending()
     assert len(shop.test.deliveries) == 2
     assert shop.settled[-1][0].seq == shop.next_seq - 1
 
 
-async def test_the_window_bounds_what_is_under_way(shop: Shop) -> None:
+async def test_the_window_bounds_pushes_in_flight(shop: Shop) -> None:
     shop.test.gate.clear()
     made = [await shop.token() for _ in range(30)]
     tasks = len(asyncio.all_tasks())
@@ -277,8 +277,8 @@ async def test_the_window_bounds_what_is_under_way(shop: Shop) -> None:
     assert shop.outbox.in_flight == 4
     assert len(asyncio.all_tasks()) <= tasks + 4
     shop.test.gate.set()
-    await shop.until_paid()
-    assert shop.test.most_under_way == 4
+    await shop.until_none_pending()
+    assert shop.test.most_in_flight == 4
     assert sorted(len(shop.test.to(token.device)) for token in made) == [1] * 30
 
 
@@ -298,7 +298,7 @@ async def test_a_dead_provider_does_not_slow_another(shop: Shop) -> None:
     await until(lambda: shop.outbox.in_flight == 4)
     assert await shop.pending_pushes() == 20
     shop.test.gate.set()
-    await shop.until_paid()
+    await shop.until_none_pending()
 
 
 async def test_nothing_is_asked_of_the_store_while_a_provider_is_stuck(
@@ -346,7 +346,7 @@ async def test_pending_pushes_expire(shop: Shop) -> None:
     await asyncio.sleep(0.3)
     count = len(shop.test.deliveries)
     shop.outbox.wake()
-    await shop.until_paid()
+    await shop.until_none_pending()
     await until(lambda: shop.expired)
     [expired] = shop.expired
     assert (expired.token_id, expired.kind) == (token.token_id, PushKind.MESSAGE)
@@ -375,7 +375,7 @@ async def test_any_number_expires_page_by_page(shop: Shop, monkeypatch: pytest.M
     assert max(pages) == 2
 
 
-async def test_a_provider_that_is_not_configured_leaves_debts_alone(shop: Shop) -> None:
+async def test_pushes_of_a_provider_that_is_not_configured_stay_pending(shop: Shop) -> None:
     await shop.receive(await shop.token(PushProvider.APNS_DEV))
     shop.outbox.wake()
     await asyncio.sleep(0.05)
@@ -383,7 +383,7 @@ async def test_a_provider_that_is_not_configured_leaves_debts_alone(shop: Shop) 
     assert shop.outbox.in_flight == 0
 
 
-async def test_an_unexpected_failure_is_put_off(
+async def test_an_unexpected_failure_is_retried_later(
     shop: Shop, caplog: pytest.LogCaptureFixture
 ) -> None:
     token = await shop.token()
@@ -398,12 +398,12 @@ async def test_an_unexpected_failure_is_put_off(
 
     shop.test.send = send  # type: ignore[method-assign]
     await shop.receive(token)
-    await shop.until_paid()
+    await shop.until_none_pending()
     assert failures == 0
     assert "a push failed in an unexpected way" in caplog.text
 
 
-async def test_a_device_replaced_while_its_push_was_under_way(shop: Shop) -> None:
+async def test_a_device_replaced_while_its_push_was_in_flight(shop: Shop) -> None:
     """The old device's end is not the new one's, and the new one's verification is pending."""
     token = await shop.token()
     shop.test.gate.clear()
@@ -424,7 +424,7 @@ async def test_a_device_replaced_while_its_push_was_under_way(shop: Shop) -> Non
     assert await shop.pending_pushes() == 1  # the message, until the code comes back
 
 
-async def test_a_verification_asked_for_again_while_one_is_under_way(shop: Shop) -> None:
+async def test_a_verification_requested_while_one_is_in_flight(shop: Shop) -> None:
     token = await shop.token(verified=False)
     shop.test.gate.clear()
     shop.outbox.wake()
@@ -437,12 +437,12 @@ async def test_a_verification_asked_for_again_while_one_is_under_way(shop: Shop)
 
     shop.outbox.offer(await shop.database.write(replace))
     shop.test.gate.set()
-    await shop.until_paid()
+    await shop.until_none_pending()
     assert len(shop.test.to(token.device)) == 1
     assert len(shop.test.to(device)) == 1
 
 
-async def test_a_token_deleted_while_its_push_was_under_way(shop: Shop) -> None:
+async def test_a_token_deleted_while_its_push_was_in_flight(shop: Shop) -> None:
     token = await shop.token()
     shop.test.gate.clear()
     await shop.receive(token)
@@ -465,7 +465,7 @@ async def test_offered_again_at_every_moment_of_the_settlement(shop: Shop) -> No
         for _ in range(turns):
             await asyncio.sleep(0)
         await shop.receive(token)
-        await eventually(shop.is_paid, 2)  # well before the store is looked at without need
+        await eventually(shop.is_none_pending, 2)  # well before the store is looked at without need
         assert shop.settled[-1][0].seq == shop.next_seq - 1
 
 
@@ -490,7 +490,7 @@ async def test_outcomes_wait_for_a_store_that_fails(
     await until(lambda: failures < 3)
     await shop.receive(token)
     shop.outbox.wake()
-    await shop.until_paid()
+    await shop.until_none_pending()
     assert len(shop.test.deliveries) == 2  # for two notifications
     assert len(shop.settled) == 2  # reported once each, also if the store fails
     assert "cannot be stored yet: the disk is full" in caplog.text
@@ -512,11 +512,11 @@ async def test_a_store_that_cannot_be_read_is_tried_again(
     monkeypatch.setattr(pending, "due", failing)
     await shop.receive(token, offer=False)
     shop.outbox.wake()
-    await shop.until_paid()
+    await shop.until_none_pending()
     assert "pending pushes cannot be read, retrying: lost" in caplog.text
 
 
-async def test_closing_lets_pushes_end_and_keeps_the_rest_owed(url: str) -> None:
+async def test_closing_drains_pushes_and_keeps_the_rest_pending(url: str) -> None:
     database = await Database.open(url, MIGRATIONS)
     shop = Shop(database, OutboxSettings(window=2, backoff=FAST))
     made = [await shop.token() for _ in range(4)]
@@ -559,7 +559,7 @@ async def test_pending_pushes_survive_a_restart(url: str) -> None:
     database = await Database.open(url, MIGRATIONS)
     shop = Shop(database, OutboxSettings(backoff=FAST))
     running = asyncio.create_task(shop.outbox.run())
-    await shop.until_paid()
+    await shop.until_none_pending()
     assert {delivery.device for delivery in shop.test.deliveries} == {
         token.device for token in made
     }
@@ -571,12 +571,12 @@ async def test_pending_pushes_survive_a_restart(url: str) -> None:
 async def test_only_a_call_to_look_replaces_an_earlier_one(shop: Shop) -> None:
     token = await shop.token()
     await shop.receive(token)
-    await shop.until_paid()
+    await shop.until_none_pending()
     now = now_ms()
     row = tokens.pending_row(token.token_id, PushKind.CHECK, "apns_test", 9, now, now + TTL)
     await shop.database.write(lambda tx: tx.execute(tokens.ADD_PENDING, row))
     shop.outbox.wake()
-    await shop.until_paid()
+    await shop.until_none_pending()
     message, check = shop.test.deliveries
     assert isinstance(check.push, CheckMessagesPush)
     assert (message.collapse_id, check.collapse_id) == (None, "check")
@@ -592,7 +592,7 @@ async def test_pushes_continue_if_outcomes_cannot_be_reported(
     token = await shop.token()
     for _ in range(2):
         await shop.receive(token)
-        await shop.until_paid()
+        await shop.until_none_pending()
     assert len(shop.test.deliveries) == 2
     assert "cannot be reported" in caplog.text
 
@@ -626,7 +626,7 @@ async def test_a_clock_that_jumps_for_a_moment_delays_nothing(
         await shop.receive(token)
         await until(lambda: shop.settled)
     await until(lambda: len(shop.settled) == 2)
-    await shop.until_paid()
+    await shop.until_none_pending()
 
 
 @pytest.mark.usefixtures("frequent_expiry")
@@ -637,4 +637,4 @@ async def test_what_a_wrong_clock_postponed_is_due_again(shop: Shop) -> None:
         lambda tx: tx.execute("UPDATE pending_pushes SET next_at = ?", (far,))
     )
     shop.outbox.wake()
-    await shop.until_paid()
+    await shop.until_none_pending()

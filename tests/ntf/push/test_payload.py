@@ -66,7 +66,7 @@ def test_six_notifications_oldest_first(device: DeviceToken, size: int) -> None:
     assert len(push.box) == size + TAG_SIZE
 
 
-def test_nothing_to_tell_is_no_push() -> None:
+def test_nothing_to_push_is_no_push() -> None:
     assert build(pending_push(PushKind.MESSAGE), NONCE) is None
 
 

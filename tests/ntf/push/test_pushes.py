@@ -34,7 +34,7 @@ async def test_a_reset_is_retried_at_once(small_world: NtfWorld) -> None:
     small_world.apns.play(ScriptRule(act=Act.RESET, times=1))
     await small_world.send(queue)
     await phone.notified_of(queue)
-    await small_world.until_paid()
+    await small_world.until_none_pending()
     counters = small_world.router.stats.counters
     assert (counters.ntf_delivered, counters.ntf_failed) == (1, 0)
 
@@ -44,7 +44,7 @@ async def test_then_on_schedule(world: NtfWorld) -> None:
     world.apns.play(ScriptRule(act=Act.RESET, times=3), ScriptRule(status=500, times=2))
     await world.send(queue)
     await phone.notified_of(queue)
-    await world.until_paid()
+    await world.until_none_pending()
     counters = world.router.stats.counters
     assert counters.ntf_delivered == 1
     assert counters.ntf_failed == 4  # the immediate retry is part of the first attempt
@@ -78,7 +78,7 @@ async def test_a_dead_token_is_invalid_for_a_reason(
     small_world.apns.play(ScriptRule(status=status, reason=reason))
     await small_world.send(queue)
     await phone.until_status(expected)
-    await small_world.until_paid()
+    await small_world.until_none_pending()
     # Only version 3 has the reason.
     for version in (1, 2):
         phone.client = await small_world.connect(version, use_alpn=version > 1)
@@ -120,7 +120,7 @@ async def test_an_outage_delays_and_loses_nothing(world: NtfWorld) -> None:
     world.apns.play()
     for phone, queues in phones:
         await phone.notified_of(*queues)
-    await world.until_paid()
+    await world.until_none_pending()
 
 
 async def test_pending_pushes_survive_a_restart(world: NtfWorld) -> None:
@@ -132,7 +132,7 @@ async def test_pending_pushes_survive_a_restart(world: NtfWorld) -> None:
     world.apns.play()
     await world.start_ntf()
     await phone.notified_of(*queues)
-    await world.until_paid()
+    await world.until_none_pending()
 
 
 async def test_a_flood_is_few_pushes_and_every_queue_is_covered(world: NtfWorld) -> None:
@@ -142,7 +142,7 @@ async def test_a_flood_is_few_pushes_and_every_queue_is_covered(world: NtfWorld)
     count = 300
     await world.sender.ask_many([queues[number % 6].sending(b"x") for number in range(count)])
     await eventually(lambda: _received(world, count))
-    await world.until_paid()
+    await world.until_none_pending()
     pushes = [phone.open(push) for push in world.apns.accepted(phone.device)[1:]]
     assert len(pushes) < count / 4
     assert {item.queue.notifier_id for item in pushes[-1]} == {
@@ -172,7 +172,7 @@ async def _last_message(world: NtfWorld, queue: Queue) -> bytes:
     return bytes(last)
 
 
-async def test_more_than_six_queues_tell_of_the_six_newest(small_world: NtfWorld) -> None:
+async def test_more_than_six_queues_push_the_six_newest(small_world: NtfWorld) -> None:
     phone, queues = await subscribed(small_world, 8)
     small_world.apns.play(ScriptRule(status=503))
     for queue in queues:
@@ -233,7 +233,7 @@ class TestExpiry:
         await until(lambda: world.router.stats.counters.ntf_failed)
         await asyncio.sleep(1.1)
         world.router.outbox.wake()
-        await world.until_paid()
+        await world.until_none_pending()
         await until(lambda: world.router.stats.counters.ntf_expired == 1)
         assert "1 pushes expired undelivered" in caplog.text
         world.apns.play()
@@ -242,14 +242,14 @@ class TestExpiry:
         await phone.notified_of(queue)
 
 
-async def test_a_deleted_subscription_has_nothing_to_tell(small_world: NtfWorld) -> None:
+async def test_a_deleted_subscription_has_no_notification(small_world: NtfWorld) -> None:
     phone, [queue] = await subscribed(small_world)
     small_world.apns.play(ScriptRule(status=503))
     await small_world.send(queue)
     await until(lambda: small_world.router.stats.counters.ntf_failed)
     assert await phone.ask(ntf.SDEL(), phone.subscriptions[0]) == OK
     small_world.apns.play()
-    await small_world.until_paid()
+    await small_world.until_none_pending()
     assert len(small_world.apns.accepted(phone.device)) == 1  # the verification
 
 
@@ -258,7 +258,7 @@ class TestWindow:
     def settings(self) -> NtfSettings:
         return replace(SETTINGS, outbox=OutboxSettings(window=3, backoff=FAST))
 
-    async def test_memory_is_bounded_whatever_is_owed(self, world: NtfWorld) -> None:
+    async def test_memory_is_bounded_however_much_is_pending(self, world: NtfWorld) -> None:
         slow = world.providers[PushProvider.APNS_PROD] = Recorder()
         await world.restart_ntf()
         phones: list[tuple[Phone, list[Queue]]] = []
@@ -278,11 +278,11 @@ class TestWindow:
         other, [queue] = await subscribed(world)
         await world.send(queue)
         await other.notified_of(queue)  # the other provider is not slower for it
-        assert slow.most_under_way == 3
+        assert slow.most_in_flight == 3
         slow.answers += [RetryLater(None, "ServiceUnavailable")] * 5
         slow.gate.set()
-        await world.until_paid()
-        assert slow.most_under_way == 3
+        await world.until_none_pending()
+        assert slow.most_in_flight == 3
         assert {delivery.device.provider for delivery in slow.deliveries} == {
             PushProvider.APNS_PROD
         }

@@ -55,7 +55,7 @@ def rows(tx: Transaction, kind: PushKind = MESSAGE) -> dict[bytes, tuple[int, in
     return {token_id: (seq, attempts, at, end) for token_id, seq, attempts, at, end in found}
 
 
-def test_a_notification_is_owed(tx: Transaction) -> None:
+def test_a_notification_is_pending(tx: Transaction) -> None:
     token = an_active_token(tx)
     [queue] = subscribe(tx, token)
     incoming = nmsg(queue, 123.9)
@@ -126,7 +126,7 @@ def test_the_status_decides(tx: Transaction, status: TokenStatus) -> None:
     assert bool(rows(tx)) == kept
 
 
-def test_what_came_before_the_code_is_owed_after_it(tx: Transaction) -> None:
+def test_what_came_before_the_code_is_pending_after_it(tx: Transaction) -> None:
     token = an_active_token(tx)
     [queue] = subscribe(tx, token)
     device, code = a_device(), os.urandom(32)
@@ -138,7 +138,7 @@ def test_what_came_before_the_code_is_owed_after_it(tx: Transaction) -> None:
     assert len(push.notices) == 1
 
 
-def test_what_is_accepted_is_no_longer_owed(tx: Transaction) -> None:
+def test_what_is_accepted_is_no_longer_pending(tx: Transaction) -> None:
     token = an_active_token(tx)
     [queue] = subscribe(tx, token)
     [push], *_ = receive(tx, nmsg(queue))
@@ -148,7 +148,7 @@ def test_what_is_accepted_is_no_longer_owed(tx: Transaction) -> None:
     assert (again.seq, again.attempts) == (11, 0)
 
 
-def test_what_came_while_its_push_was_under_way_is_owed(tx: Transaction) -> None:
+def test_what_came_while_its_push_was_in_flight_is_pending(tx: Transaction) -> None:
     token = an_active_token(tx)
     [queue] = subscribe(tx, token)
     [push], *_ = receive(tx, nmsg(queue))
@@ -175,7 +175,7 @@ def test_what_is_repeated_is_not_news(tx: Transaction) -> None:
     assert [item.seq for item in push.notices] == [12, 43]
 
 
-def test_what_is_put_off_is_not_asked_sooner(tx: Transaction) -> None:
+def test_a_delayed_action_is_not_sent_sooner(tx: Transaction) -> None:
     token = an_active_token(tx)
     [queue] = subscribe(tx, token)
     receive(tx, nmsg(queue))
@@ -259,7 +259,7 @@ def test_a_verification_of_the_device_before_says_nothing(tx: Transaction) -> No
 
 
 @pytest.mark.parametrize("reason", InvalidReason)
-def test_a_dead_device_is_owed_nothing(tx: Transaction, reason: InvalidReason) -> None:
+def test_a_dead_device_has_nothing_pending(tx: Transaction, reason: InvalidReason) -> None:
     token = an_active_token(tx)
     [queue] = subscribe(tx, token)
     receive(tx, nmsg(queue))
@@ -284,7 +284,7 @@ def test_a_deleted_token_settles_to_nothing(tx: Transaction) -> None:
     assert pending.totals(tx) == (0, None)
 
 
-def test_a_deleted_subscription_leaves_nothing_to_tell(tx: Transaction) -> None:
+def test_a_deleted_subscription_leaves_no_notification(tx: Transaction) -> None:
     token = an_active_token(tx)
     [queue] = subscribe(tx, token)
     receive(tx, nmsg(queue))

@@ -45,7 +45,7 @@ def receive(tx: Transaction, notifier_id: bytes, seq: int) -> None:
     pending.receive(tx, 1, [incoming], seq, NOW, NOW + TTL)
 
 
-def test_a_new_token_is_registered_and_its_verification_owed(tx: Transaction) -> None:
+def test_a_new_token_is_registered_and_its_verification_pending(tx: Transaction) -> None:
     new = a_new_token()
     token = register(tx, new, seq=7)
     assert token == tokens.find(tx, new.token_id)
@@ -110,7 +110,7 @@ def test_registering_again_repairs_the_status(
     assert register(tx, new, seq=2) == replace(token, status=after)
 
 
-def test_registering_again_does_not_wait_for_what_was_put_off(tx: Transaction) -> None:
+def test_registering_again_does_not_wait_for_a_backoff(tx: Transaction) -> None:
     new = a_new_token()
     token = register(tx, new)
     pending.settle(
@@ -157,7 +157,7 @@ def test_a_code_may_come_twice(tx: Transaction) -> None:
     assert tokens.find(tx, other.token_id) == other
 
 
-def test_another_device_keeps_the_secret_and_takes_debts_along(tx: Transaction) -> None:
+def test_another_device_keeps_the_secret_and_the_pending_pushes(tx: Transaction) -> None:
     token = register(tx, a_new_token())
     tokens.verify(tx, token.token_id, token.code)
     receive(tx, subscribe(tx, token), 5)
@@ -180,7 +180,7 @@ def test_another_device_keeps_the_secret_and_takes_debts_along(tx: Transaction) 
     assert tokens.replace_device(tx, b"nobody", device, code, 7, NOW, NOW + TTL) is None
 
 
-def test_an_invalid_token_is_owed_nothing_and_keeps_its_subscriptions(tx: Transaction) -> None:
+def test_an_invalid_token_has_nothing_pending_and_keeps_its_subscriptions(tx: Transaction) -> None:
     token = register(tx, a_new_token())
     active, _ = tokens.verify(tx, token.token_id, token.code)
     assert active is not None

@@ -62,7 +62,7 @@ async def test_each_connection_counts_from_its_first() -> None:
     assert link.counts == [5, 2]
 
 
-async def test_a_batch_that_was_given_up_is_never_counted() -> None:
+async def test_an_abandoned_batch_is_never_counted() -> None:
     link = Link()
     storing = link.receive(3)
     storing.cancel()

@@ -78,7 +78,7 @@ async def test_several_of_one_queue_are_recognized_in_batches_of_their_own(
     for number, nonce in enumerate(sent, 1):
         router.notify(nonce)
         await until(lambda number=number: count("nmsg_stored") == number)  # type: ignore[misc]
-    await small_world.until_paid()
+    await small_world.until_none_pending()
     router.connections[0].abort()
     await until(lambda: len(router.connections) == 2)
     for number, nonce in enumerate(sent, 1):

@@ -545,7 +545,7 @@ async def test_cancelled_at_any_moment_it_leaves_cleanly(desk: Desk) -> None:
     await desk.close()
 
 
-async def test_a_refused_service_is_given_up_for_one_connection(desk: Desk) -> None:
+async def test_a_refused_service_is_skipped_for_one_connection(desk: Desk) -> None:
     scene = await play(desk, settings=replace(FAST_SETTINGS, use_service=True))
     await until(lambda: scene.book.states() == {ACTIVE})
     assert scene.story.repairs == scene.book.cleared == 1
@@ -579,7 +579,7 @@ async def test_no_more_is_read_than_the_store_takes(
     await scene.end()
 
 
-async def test_a_store_that_stands_still_confirms_nothing_and_keeps_the_connection(
+async def test_a_stalled_store_confirms_nothing_and_keeps_the_connection(
     desk: Desk,
 ) -> None:
     scene = await play(desk)
@@ -629,7 +629,7 @@ async def test_a_router_that_takes_no_confirmations_gets_none(desk: Desk) -> Non
 
 
 @pytest.mark.parametrize("message", [smp.DELD(), smp.END(), smp.OK(), smp.NMSG(bytes(24), b"meta")])
-async def test_a_flood_without_use_is_slowed_down_and_ended(
+async def test_a_flood_of_useless_events_is_slowed_down_and_ended(
     desk: Desk,
     message: Any,
     monkeypatch: pytest.MonkeyPatch,
@@ -950,7 +950,7 @@ async def test_restarts_in_every_gap(small_world: NtfWorld) -> None:
         sent = await small_world.send_and_receive(queue)
         await asyncio.sleep(turn * 0.002)
         await small_world.restart_smp()
-        await until(lambda queue=queue, sent=sent: phone.was_told(queue, sent))  # type: ignore[misc]
+        await until(lambda queue=queue, sent=sent: phone.was_notified(queue, sent))  # type: ignore[misc]
         if turn % 3 == 2:
             for subscription in phone.subscriptions:
                 await phone.until_state(subscription, ACTIVE)

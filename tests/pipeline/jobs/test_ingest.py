@@ -32,7 +32,7 @@ def one_of_each_kind() -> Scribe:
     return scribe
 
 
-def test_every_kind_passes_and_wrong_ones_are_told_as_the_schema_tells(spark: Any) -> None:
+def test_every_kind_passes_and_wrong_ones_are_reported_as_by_the_schema(spark: Any) -> None:
     right = one_of_each_kind().events
     wrong = []
     for event in right:

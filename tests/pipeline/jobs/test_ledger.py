@@ -123,7 +123,7 @@ def killed() -> list[Scribe]:
     return [ntf, again]
 
 
-def killed_and_paid() -> list[Scribe]:
+def killed_and_accepted() -> list[Scribe]:
     ntf, again = killed()
     again.accepted([3, 4], 4, 11.0, "t2")
     return [ntf, again]
@@ -191,7 +191,7 @@ def received_and_forgotten() -> list[Scribe]:
     return [ntf]
 
 
-def debt_forgotten() -> list[Scribe]:
+def pending_push_forgotten() -> list[Scribe]:
     ntf = Scribe()
     ntf.nmsg(1, 0.0)
     ntf("client_connected", 4 * DAY, count=1)
@@ -263,7 +263,7 @@ STORIES: dict[Callable[[], list[Scribe]], dict[str, str]] = {
     only_at_smp: {"n1": "waiting", "n2": "removed", "n3": "removed", "n4": "delivered"},
     delivered_and_refused: {"n1": "undeliverable", "n2": "undeliverable"},
     killed: {"n1": "accepted*", "n2": "pending", "n3": "pending", "n4": "pending"},
-    killed_and_paid: {"n1": "accepted*", "n2": "coalesced", "n3": "accepted", "n4": "accepted"},
+    killed_and_accepted: {"n1": "accepted*", "n2": "coalesced", "n3": "accepted", "n4": "accepted"},
     not_recovered_yet: {"n1": "pending"},
     killed_before_anything_was_said: {"n1": "accepted*"},
     stored_event_lost: {"n1": "accepted*"},
@@ -271,7 +271,7 @@ STORIES: dict[Callable[[], list[Scribe]], dict[str, str]] = {
     smp_killed: {"n1": "removed*", "n2": "waiting"},
     lost_between_routers: {"n1": "unaccounted"},
     received_and_forgotten: {"n1": "unaccounted"},
-    debt_forgotten: {"n1": "unaccounted"},
+    pending_push_forgotten: {"n1": "unaccounted"},
     lost_while_another_was_down: {"n1": "unaccounted"},
     delivered_to_one_of_two_of_which_one_was_down: {"n1": "unaccounted?"},
     lost_long_after_another_died: {"n1": "unaccounted"},
@@ -382,7 +382,7 @@ def test_milestones_and_latencies(spark: Any, tmp_path: Path) -> None:
 def test_what_is_unaccounted_for_is_said_loudly(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    journal = write_journal(tmp_path / "journal", *debt_forgotten())
+    journal = write_journal(tmp_path / "journal", *pending_push_forgotten())
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, journal)
         made.ingest_batch()

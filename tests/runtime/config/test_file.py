@@ -113,7 +113,7 @@ def test_the_last_wins(tmp_path: Path) -> None:
     assert loaded(tmp_path, text, environ, listen__port=None).listen.port == 2
 
 
-def test_unknown_variables_are_told_and_do_no_harm(
+def test_unknown_variables_are_reported_and_ignored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     environ = {"HELIO_LISTEN_PROT": "1", "HELIO_SERVICE_HOST": "10.0.0.1", "HELIOTROPE": "1"}

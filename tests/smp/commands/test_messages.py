@@ -151,7 +151,7 @@ async def test_take_over(world: World) -> None:
 
 
 async def test_taken_over_before_it_was_answered(world: World) -> None:
-    """Who loses the subscription at once is told so after it was told that it has it."""
+    """A client that loses its subscription at once gets END after SOK."""
     alice = await world.connect()
     queue = await create(alice, subscribe=False)
     await queue.send(alice, b"one")

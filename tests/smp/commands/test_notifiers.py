@@ -138,7 +138,7 @@ async def test_what_waits_is_removed_with_the_credentials(world: World) -> None:
     assert await world.notifications() == 0
 
 
-async def test_deleting_a_queue_tells_the_notifier(world: World) -> None:
+async def test_deleting_a_queue_notifies_the_notifier(world: World) -> None:
     alice, ntf = await world.connect(), await world.connect()
     queue = await create_notified(alice)
     await queue.nsub(ntf)

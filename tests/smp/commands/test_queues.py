@@ -1,4 +1,4 @@
-"""Queues: created, secured, suspended, deleted; who may do that, and who is told."""
+"""Queues: created, secured, suspended, deleted; who may do that, and who is notified."""
 
 import os
 
@@ -130,7 +130,7 @@ async def test_off_refuses_senders_and_keeps_messages(world: World) -> None:
     assert await queue.send(await world.connect(), b"three") == AUTH
 
 
-async def test_deleting_tells_the_subscriber_and_nobody_else(world: World) -> None:
+async def test_deleting_notifies_only_the_subscriber(world: World) -> None:
     alice, phone, bob = [await world.connect() for _ in range(3)]
     queue = await create(alice)
     assert await queue.delete(alice) == OK
