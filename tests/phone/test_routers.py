@@ -217,7 +217,7 @@ async def test_a_muted_contact_is_not_pushed_for(street: Street) -> None:
 
         async def is_so(expected: int = expected) -> bool:
             rows = await street.world.ntf.read(lambda tx: tx.query(COUNT_SUBSCRIPTIONS))
-            return rows == [(expected,)]
+            return bool(rows == [(expected,)])
 
         await eventually(is_so, TIMEOUT)
 
