@@ -17,7 +17,8 @@ fails when they are out of date. This is version {SCHEMA_VERSION}.
     heliograph journal show DIR       events, a line each
     heliograph journal count DIR      how many of which kind; code 1 if any is wrong or unreadable
     heliograph journal ship DIR --to s3://bucket/journal --follow 5
-                                      copies sealed segments for a pipeline on another machine
+                                      copies sealed segments for a pipeline on another machine,
+                                      and copies back what that has acknowledged
     heliograph journal collect DIR --listen HOST:PORT --token-file FILE --certificate C --key K
                                       receives what `ship --to https://HOST:PORT` sends
 
@@ -35,10 +36,13 @@ it as an own server.
 
     DIR/<router>/<boot>-<number>.parquet     sealed: whole, never changed
     DIR/<router>/_<boot>-<number>.log        active: only its writer knows it
+    DIR/<router>/_acknowledged.json          the segments that a pipeline has committed, by boot
+    DIR/_streaming                           touched while a pipeline streams
 
 Set `path` in `[journal]` to a directory, or its `file://` URL; several routers may share one. A
 router records an event in memory and continues; a thread of its own appends events to the active
-segment, syncs it every 0.05 seconds, and seals it as Parquet after `seal_seconds` or 16 MB. While
+segment, syncs it every 0.05 seconds, and seals it as Parquet after `seal_seconds` (5) or 16 MB.
+While a pipeline streams (`heliograph pipeline run`), segments are sealed after half a second. While
 nothing happens, nothing is written. Names that begin with `_` are not read by Spark.
 
 - **After kill -9** the next run seals what was synced: what was recorded in the last 0.05 seconds
@@ -47,19 +51,38 @@ nothing happens, nothing is written. Names that begin with `_` are not read by S
   continues. It logs this once, keeps up to 50,000 events in memory, retries every second, and
   counts the events that found no room: `heliograph_*_journal_events_lost_total`, and
   `journal_lost` in the journal once it works again. The missing `seq` are a gap.
-- **When it is large**: beyond `max_megabytes` the oldest segments are removed (counted and logged),
-  or new events are refused until there is room: `when_full`. What was removed before
-  the pipeline read it is a gap, which its verdict counts.
+- **When the pipeline has read it**: a pipeline acknowledges each segment after its commit. An
+  acknowledged segment is removed after `keep_days` (7), or earlier if there is no room. Segments
+  in quarantine are not acknowledged. A second pipeline, or a trial, uses `--no-acknowledge`.
+- **When it is large**: beyond `max_megabytes` acknowledged segments are removed first. If there are
+  none, the oldest others are (counted in `heliograph_*_journal_events_removed_total`, and said in
+  the log), or new events are refused until there is room: `when_full`. Of each run the last segment
+  is removed last: its numbers tell the pipeline how many events are missing, and its verdict
+  counts them.
 
 ## Journals of other machines
 
 A pipeline reads any directory or URL that Spark can read. `journal ship` copies sealed segments
-there: to a directory, to storage as `s3://bucket/journal`, or to a collector (`journal collect`)
-over HTTPS with a token, which is how a router elsewhere, or a phone whose owner wants it, sends
-what it has. The hashes are those of the journal, keyed by the sender. A segment is stored once,
-however often it is sent; the collector checks that it is one, refuses another under the same
-name, and stops at `--max-megabytes`. What a router removed before it was shipped is a gap in the
-pipeline's verdict.
+there: to a directory, to storage as `s3://bucket/journal` or `hdfs://host/journal`, or to a
+collector (`journal collect`) over HTTPS with a token. A segment is stored once, however often it is
+sent, and kill -9 of either side at any moment neither loses nor repeats one. With `--follow` the
+shipper waits for a target that is away. What a router removed before it was shipped is a gap in
+the pipeline's verdict.
+
+    heliograph journal collect JOURNAL --listen 0.0.0.0:8444 --token-file routers.token \\
+        --phone-token-file phones.token --certificate cert.pem --key key.pem
+    heliograph journal ship ntf/journal --to https://collector.example.org:8444 \\
+        --token-file routers.token --follow 5
+
+| the collector | |
+| --- | --- |
+| checks | name, token, schema, size, and that all events are of the router and run in the name |
+| refuses | another segment under the same name; more than `--max-megabytes`, unless segments that the pipeline has acknowledged can make room |
+| bounds | 64 MB a segment, four at a time, 60 seconds each |
+
+A phone keeps no journal unless its owner asks for one: `heliograph device watch --journal PLACE`,
+and `journal ship PLACE --to URL` with the token of phones, which allows only what phones write
+(`agent_decrypted`, `device_shown`). Its hashes are keyed by the phone.
 
 ## What a kill takes away
 

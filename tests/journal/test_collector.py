@@ -10,22 +10,34 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from heliograph.cli.main import main
-from heliograph.journal.collector import Collector
+from heliograph.journal.collector import Collector, Tokens
+from heliograph.journal.events import DeviceShown
+from heliograph.journal.readers import (
+    ACKNOWLEDGED,
+    Acknowledged,
+    encode_acknowledged,
+    read_acknowledged,
+)
 from heliograph.journal.shipping import HttpTarget, Shipper, open_target
+from heliograph.journal.storage.reader import read_events
+from heliograph.journal.storage.writer import JournalWriter
 from heliograph.runtime.errors import StartError
 from tests.journal.support import IDENTITY, files, numbers
 from tests.journal.test_shipping import journal
 
 TOKEN = "t" * 32
+PHONES = "p" * 32
 
 
 @asynccontextmanager
 async def collecting(directory: Path, limit: int = 1 << 30) -> AsyncIterator[str]:
     os.makedirs(directory, exist_ok=True)
-    collector = Collector(directory, TOKEN, limit)
+    collector = Collector(directory, Tokens(TOKEN, PHONES), limit)
     port = await collector.start("127.0.0.1", 0, None)
     try:
         yield f"http://127.0.0.1:{port}"
@@ -71,8 +83,57 @@ async def test_what_is_no_segment_is_refused(tmp_path: Path) -> None:
         assert await put(name, data) == 201
         assert await put(name, data) == 200
         [other] = files(journal(tmp_path / "other", 2, 3, 4), ".parquet")
-        assert await put(name, other.read_bytes()) == 409
+        assert await put(name, other.read_bytes()) == 400  # of another run
+        assert await put(f"fedcba9876543210/{path.name}", data) == 400  # of another router
+        assert await put(name, data, PHONES) == 403
+        table = pq.read_table(path)
+        same = table.set_column(
+            table.column_names.index("count"), "count", pa.array([9], pa.int64())
+        )
+        pq.write_table(same, tmp_path / "same")
+        assert await put(name, (tmp_path / "same").read_bytes()) == 409
+        pq.write_table(table.slice(0, 0), tmp_path / "empty")
+        assert await put(name, (tmp_path / "empty").read_bytes()) == 400
     assert numbers(target) == [1]
+
+
+async def test_phones_send_what_phones_write(tmp_path: Path) -> None:
+    phone = JournalWriter(tmp_path / "phone", IDENTITY, "device")
+    phone.record(DeviceShown(notification=bytes(24)))
+    phone.close()
+    async with collecting(tmp_path / "there") as url:
+        shipper = Shipper(tmp_path / "phone", HttpTarget(url, PHONES))
+        assert await asyncio.to_thread(shipper.ship) == 1
+    [event] = read_events(tmp_path / "there")
+    assert (event["part"], event["kind"]) == ("device", "device_shown")
+
+
+async def test_what_is_acknowledged_comes_back(tmp_path: Path) -> None:
+    """The shipper tells the router, and sends it no more; the collector makes room with it."""
+    source, target = journal(tmp_path / "journal", 1), tmp_path / "there"
+    [path] = files(source, ".parquet")
+    size = path.stat().st_size
+    boot, number = map(int, path.stem.split("-"))
+    async with collecting(target, limit=size * 3 // 2) as url:
+
+        def ship() -> int:
+            return Shipper(source, HttpTarget(url, TOKEN)).ship()
+
+        assert await asyncio.to_thread(ship) == 1
+        assert not files(source, ".json")
+        acknowledged = encode_acknowledged(Acknowledged({boot: [(number, number)]}))
+        (target / IDENTITY.router / ACKNOWLEDGED).write_bytes(acknowledged)
+        assert await asyncio.to_thread(ship) == 0
+        assert read_acknowledged(source / IDENTITY.router).has(boot, number)
+        journal(source, 2)
+        with pytest.raises(StartError, match="507: there is no room for it until"):
+            await asyncio.to_thread(ship)  # the newest stays, though it was acknowledged
+        path.unlink()
+        [second] = files(source, ".parquet")
+        (target / IDENTITY.router / f"{boot}-99999999.parquet").touch()
+        assert await asyncio.to_thread(ship) == 1
+        assert not (target / IDENTITY.router / path.name).exists()
+        assert (target / IDENTITY.router / second.name).exists()
 
 
 async def test_there_is_a_limit(tmp_path: Path) -> None:

@@ -44,14 +44,21 @@ missing, and files that cannot be read. Ends with code 1 if events are wrong or 
 _SHIP = """\
 Copy the sealed segments of a journal to a directory or a URL that Arrow can write, as
 s3://bucket/journal, where a pipeline on another machine reads them. Segments that are there already
-are left alone, so it may be run again at any time, and by several routers to the same place.
+are left alone, so it may be run again at any time, and by several routers to the same place. What
+the pipeline there acknowledges is copied back: the router removes such segments first.
+
+exit codes: 0 all is there; 1 it failed, and says why (with --follow it retries instead)
 """
 
 _COLLECT = """\
 Receive segments that `heliograph journal ship --to https://HOST:PORT` sends, from routers on other
 machines and from phones, and store them in DIR, where a pipeline reads them. When it has begun, it
-prints one line: ready URL. Segments are checked, stored once, and bounded by --max-megabytes.
+prints one line: ready URL. Segments are checked, stored once, and bounded by --max-megabytes; those
+that the pipeline has acknowledged make room for new ones.
+
+exit codes: 0 it was stopped by SIGTERM or SIGINT; 1 it failed, and says why
 """
+LONGEST_DELAY = 60.0
 MIN_TOKEN = 16
 
 
@@ -99,7 +106,15 @@ def add(commands: Subparsers) -> None:
     )
     collect.set_defaults(run=reporting("heliograph journal collect", run_collect))
     collect.add_argument("--listen", default="127.0.0.1:8444", metavar="HOST:PORT")
-    collect.add_argument("--token-file", type=Path, required=True, metavar="FILE")
+    collect.add_argument(
+        "--token-file", type=Path, required=True, metavar="FILE", help="the token of routers"
+    )
+    collect.add_argument(
+        "--phone-token-file",
+        type=Path,
+        metavar="FILE",
+        help="a token for phones, which may send only what phones write",
+    )
     collect.add_argument("--certificate", type=Path, metavar="FILE", help="PEM, with its chain")
     collect.add_argument("--key", type=Path, metavar="FILE", help="PEM, of the certificate")
     collect.add_argument("--max-megabytes", type=int, default=10_240, metavar="N")
@@ -119,13 +134,19 @@ def run_ship(options: argparse.Namespace) -> int:
 
     token = None if options.token_file is None else _token(options.token_file)
     shipper = Shipper(options.directory, open_target(options.to, token, options.authority))
+    if options.follow is None:
+        print(f"{shipper.ship()} segments shipped to {options.to}", flush=True)
+        return 0
+    delay = options.follow
     while True:
-        count = shipper.ship()
-        if count or options.follow is None:
-            print(f"{count} segments shipped to {options.to}", flush=True)
-        if options.follow is None:
-            return 0
-        time.sleep(options.follow)
+        try:
+            if count := shipper.ship():
+                print(f"{count} segments shipped to {options.to}", flush=True)
+            delay = options.follow
+        except StartError as exc:
+            delay = min(delay * 2, max(LONGEST_DELAY, options.follow))
+            print(f"{exc}; retrying in {delay:g} s", file=sys.stderr, flush=True)
+        time.sleep(delay)
 
 
 def run_collect(options: argparse.Namespace) -> int:
@@ -140,8 +161,10 @@ def run_collect(options: argparse.Namespace) -> int:
 
 async def _collect(options: argparse.Namespace, host: str, port: int) -> None:
     # Only here: Arrow takes a while to be imported.
-    from heliograph.journal.collector import Collector
+    from heliograph.journal.collector import Collector, Tokens
 
+    phones = options.phone_token_file
+    tokens = Tokens(_token(options.token_file), None if phones is None else _token(phones))
     tls = None
     try:
         options.directory.mkdir(parents=True, exist_ok=True)
@@ -151,7 +174,7 @@ async def _collect(options: argparse.Namespace, host: str, port: int) -> None:
     except OSError as exc:
         raise StartError(f"{exc.filename or options.certificate}: {exc.strerror}") from exc
     limit = options.max_megabytes << 20
-    collector = Collector(options.directory, _token(options.token_file), limit)
+    collector = Collector(options.directory, tokens, limit)
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -1,45 +1,69 @@
 """Receive sealed segments over HTTP, from routers on other machines and from phones.
 
     PUT /v1/segments/ROUTER/BOOT-NUMBER.parquet     Authorization: Bearer TOKEN
+    GET /v1/acknowledged/ROUTER
 
-201 if it is stored and durable, 200 if it was there, 400 if it is no segment, 401 without the
-token, 409 if another one has its name, 413 if it is too large, 507 if there is no room for it.
-Sending a segment again changes nothing.
+A PUT is answered with 201 if the segment is stored and durable, 200 if it was there, 400 if it is
+no segment, or not of this router, 401 without the token, 403 if a phone's token sends what is not a
+phone's, 409 if another one has its name, 413 if it is too large, 507 if there is no room for it.
+Sending a segment again changes nothing. A GET returns what the pipeline has acknowledged.
 """
 
 import asyncio
 import hmac
 import re
 import ssl
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from aiohttp import web
 
+from heliograph.journal.readers import ACKNOWLEDGED
+from heliograph.journal.storage.segments import Sealed
 from heliograph.runtime.errors import StartError
-from heliograph.runtime.files import write_file
+from heliograph.runtime.files import sync_directory, write_file
 from heliograph.runtime.http import discreet
 from heliograph.runtime.listening import refused
 
-__all__ = ["MAX_SEGMENT", "Collector"]
+__all__ = ["MAX_SEGMENT", "Collector", "Tokens"]
 
 MAX_SEGMENT = 64 << 20
-_NAME = re.compile(r"[0-9a-f]{16}/[0-9]{1,20}-[0-9]{8,12}\.parquet")
-_COLUMNS = frozenset(("router", "boot", "seq", "kind", "at"))
+MAX_EVENTS = 4_000_000
+MAX_CONCURRENT = 4
+"""Segments in memory at a time; further requests wait."""
+RECEIVE_SECONDS = 60.0
+_NAME = re.compile(r"([0-9a-f]{16})/([0-9]{1,18})-([0-9]{8,12})\.parquet")
+_ROUTER = re.compile(r"[0-9a-f]{16}")
+_COLUMNS = frozenset(("router", "part", "boot", "seq", "kind", "at"))
+PHONE_PARTS = frozenset(("agent", "device"))
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The token of routers, and that of phones, which may send only what phones write."""
+
+    routers: str = field(repr=False)
+    phones: str | None = field(default=None, repr=False)
 
 
 class Collector:
     """HTTP server that stores segments in `directory`, at most `limit` bytes in all."""
 
-    def __init__(self, directory: Path, token: str, limit: int) -> None:
+    def __init__(self, directory: Path, tokens: Tokens, limit: int) -> None:
         self._directory = directory
-        self._token = token.encode()
+        self._tokens = tokens
         self._limit = limit
+        for leftover in directory.glob("*/.*"):
+            leftover.unlink(missing_ok=True)  # of a killed collector: never answered with 201
         self._bytes = sum(path.stat().st_size for path in directory.glob("*/*.parquet"))
         self._lock = asyncio.Lock()
+        self._room = asyncio.Semaphore(MAX_CONCURRENT)
         application = web.Application(client_max_size=MAX_SEGMENT)
         application.router.add_put("/v1/segments/{router}/{name}", self._put)
+        application.router.add_get("/v1/acknowledged/{router}", self._acknowledged)
         self._runner = web.AppRunner(
             application, access_log=None, logger=discreet(__name__), shutdown_timeout=1.0
         )
@@ -58,37 +82,102 @@ class Collector:
     async def close(self) -> None:
         await self._runner.cleanup()
 
-    async def _put(self, request: web.Request) -> web.Response:
+    def _parts(self, request: web.Request) -> frozenset[str] | None:
+        """Return the parts whose events the sender may send, None without a token; empty is any."""
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        if scheme != "Bearer" or not hmac.compare_digest(given.encode(), self._token):
-            return web.Response(status=401, text="the token is missing or wrong\n")
+        if scheme != "Bearer":
+            return None
+        is_router = hmac.compare_digest(given.encode(), self._tokens.routers.encode())
+        is_phone = hmac.compare_digest(given.encode(), (self._tokens.phones or "").encode())
+        if is_router:
+            return frozenset()
+        return PHONE_PARTS if is_phone and self._tokens.phones else None
+
+    async def _put(self, request: web.Request) -> web.Response:
+        parts = self._parts(request)
+        if parts is None:
+            return _answer(401, "the token is missing or wrong")
         name = f"{request.match_info['router']}/{request.match_info['name']}"
-        if _NAME.fullmatch(name) is None:
-            return web.Response(status=400, text="this is not the name of a segment\n")
-        data = await request.read()
-        if not await asyncio.to_thread(_is_segment, data):
-            return web.Response(status=400, text="this is not a segment\n")
-        async with self._lock:
-            status, text = await asyncio.to_thread(self._store, self._directory / name, data)
-        return web.Response(status=status, text=f"{text}\n")
+        match = _NAME.fullmatch(name)
+        if match is None:
+            return _answer(400, "this is not the name of a segment")
+        async with self._room:
+            try:
+                async with asyncio.timeout(RECEIVE_SECONDS):
+                    data = await request.read()
+            except TimeoutError:
+                return _answer(408, f"it was not received in {RECEIVE_SECONDS:.0f} seconds")
+            wrong = await asyncio.to_thread(_check, data, match[1], int(match[2]), parts)
+            if wrong is not None:
+                return _answer(*wrong)
+            async with self._lock:
+                return _answer(*await asyncio.to_thread(self._store, self._directory / name, data))
+
+    async def _acknowledged(self, request: web.Request) -> web.Response:
+        if self._parts(request) is None:
+            return _answer(401, "the token is missing or wrong")
+        router = request.match_info["router"]
+        if _ROUTER.fullmatch(router) is None:
+            return _answer(404, "this is not a router")
+        try:
+            data = await asyncio.to_thread((self._directory / router / ACKNOWLEDGED).read_bytes)
+        except OSError:
+            return _answer(404, "nothing is acknowledged")
+        return web.Response(body=data, content_type="application/json")
 
     def _store(self, path: Path, data: bytes) -> tuple[int, str]:
         if path.exists():
             same = path.read_bytes() == data
             return (200, "it is there") if same else (409, "another segment has this name")
         if self._bytes + len(data) > self._limit:
-            return 507, "there is no room for it: see --max-megabytes"
+            self._make_room(self._limit - len(data))
+        if self._bytes + len(data) > self._limit:
+            return 507, "there is no room for it until the pipeline has read more"
         try:
-            path.parent.mkdir(exist_ok=True)
+            if not path.parent.exists():
+                path.parent.mkdir(exist_ok=True)
+                sync_directory(self._directory)
             write_file(path, data, 0o600)
         except OSError as exc:
             return 507, f"it cannot be stored: {exc.strerror}"
         self._bytes += len(data)
         return 201, "stored"
 
+    def _make_room(self, most: int) -> None:
+        """Remove segments that the pipeline has acknowledged."""
+        for folder in sorted(self._directory.iterdir()):
+            if self._bytes > most and _ROUTER.fullmatch(folder.name) and folder.is_dir():
+                sealed = Sealed(folder)
+                sealed.scan()
+                before = _size(folder)
+                sealed.remove_oldest(max(0, sealed.bytes - (self._bytes - most)), unread=False)
+                self._bytes -= before - _size(folder)
 
-def _is_segment(data: bytes) -> bool:
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.glob("*.parquet"))
+
+
+def _answer(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n")
+
+
+def _check(data: bytes, router: str, boot: int, parts: frozenset[str]) -> tuple[int, str] | None:
+    """Return what is wrong with a segment: its status and text."""
     try:
-        return {*pq.read_schema(pa.BufferReader(data)).names} >= _COLUMNS
+        file = pq.ParquetFile(pa.BufferReader(data))
+        if not {*file.schema_arrow.names} >= _COLUMNS:
+            return 400, "this is not a segment"
+        if not 0 < file.metadata.num_rows <= MAX_EVENTS:
+            return 400, f"a segment has 1 to {MAX_EVENTS} events"
+        found = file.read(columns=["router", "part", "boot"])
+        routers, boots, written = (
+            pc.unique(found[name]).to_pylist() for name in ("router", "boot", "part")
+        )
     except (pa.ArrowException, OSError):
-        return False
+        return 400, "this is not a segment"
+    if routers != [router] or boots != [boot]:
+        return 400, "its name is that of another router or run"
+    if parts and not {*written} <= parts:
+        return 403, "the token of phones allows only what phones write"
+    return None

@@ -10,7 +10,7 @@ __all__ = ["NO_JOURNAL", "Journal", "JournalCounts"]
 
 @dataclass(frozen=True, slots=True)
 class JournalCounts:
-    """Events in sealed segments, lost, and removed with old segments; bytes of disk used."""
+    """Events in sealed segments, lost, and removed unread; bytes of disk used."""
 
     written: int
     lost: int

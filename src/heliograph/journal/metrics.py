@@ -19,7 +19,11 @@ def journal_metrics(part: str, journal: Journal) -> Iterator[Metric]:
     for name, doc, value in (
         ("written", "Events that others can read in the journal.", counts.written),
         ("lost", "Events that could not be journaled.", counts.lost),
-        ("removed", "Events removed with the oldest segments, to limit the disk.", counts.removed),
+        (
+            "removed",
+            "Events removed before a pipeline acknowledged them, to limit the disk.",
+            counts.removed,
+        ),
     ):
         yield counter(f"{prefix}_events_{name}_total", doc, value)
     yield gauge(f"{prefix}_backlog", "Events that wait to be written.", journal.backlog)

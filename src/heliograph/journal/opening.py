@@ -27,6 +27,7 @@ def open_journal(section: JournalOptions, directory: Path, part: Part) -> "Journ
         seal_after=section.seal_seconds,
         max_bytes=section.max_megabytes * MEBIBYTE,
         refuse_new=section.when_full == REFUSE_NEW,
+        keep_acknowledged=section.keep_days * 86_400.0,
     )
     return JournalWriter(path, journal_identity(directory, section.key_epoch), part.value, settings)
 

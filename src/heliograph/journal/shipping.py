@@ -1,9 +1,11 @@
 """Copy sealed segments to other storage, for a pipeline on another machine.
 
 A segment is copied atomically and once, however often it is shipped: sealed segments never change.
-Copied segments stay in the journal until its size limit removes them.
+What the pipeline acknowledges there is copied back, so that the router removes what was read first.
 """
 
+import logging
+import os
 import ssl
 import urllib.error
 import urllib.request
@@ -13,12 +15,27 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.fs
 
+from heliograph.journal.readers import (
+    ACKNOWLEDGED,
+    decode_acknowledged,
+    encode_acknowledged,
+    read_acknowledged,
+)
 from heliograph.journal.storage.reader import segments
 from heliograph.runtime.errors import StartError
+from heliograph.runtime.files import sync_directory, write_file
 
-__all__ = ["FileTarget", "HttpTarget", "Shipper", "Target", "open_target"]
+__all__ = ["FileTarget", "HttpTarget", "SegmentRefused", "Shipper", "Target", "open_target"]
+
+logger = logging.getLogger(__name__)
 
 TIMEOUT = 60.0
+_REFUSALS = (400, 409, 413)
+"""Answers of a collector that concern one segment, and stay the same."""
+
+
+class SegmentRefused(OSError):
+    """The target will never accept this segment; others may go on."""
 
 
 class Target(Protocol):
@@ -26,6 +43,10 @@ class Target(Protocol):
 
     def put(self, name: str, data: bytes) -> bool:
         """Store a segment; return False if it exists already. Raises OSError."""
+        ...
+
+    def acknowledged(self, router: str) -> bytes | None:
+        """Return the router's file of acknowledged segments, if there is one. Raises OSError."""
         ...
 
 
@@ -41,8 +62,11 @@ class FileTarget:
                 f"{place}: {exc}: name a directory, or a URL as s3://bucket/folder"
             ) from exc
         self._filesystem: pyarrow.fs.FileSystem = found[0]
-        self._root: str = found[1]
-        self._has_rename = isinstance(self._filesystem, pyarrow.fs.LocalFileSystem)
+        self._root: str = found[1].rstrip("/")
+        self._is_local = isinstance(self._filesystem, pyarrow.fs.LocalFileSystem)
+        # Object storage shows only complete files; elsewhere a rename ensures that.
+        has_rename = (pyarrow.fs.LocalFileSystem, pyarrow.fs.HadoopFileSystem)
+        self._has_rename = isinstance(self._filesystem, has_rename)
 
     def put(self, name: str, data: bytes) -> bool:
         final = f"{self._root}/{name}"
@@ -51,13 +75,26 @@ class FileTarget:
             return False
         folder, _, file = final.rpartition("/")
         self._filesystem.create_dir(folder, recursive=True)
-        # Object storage shows only complete files; elsewhere a rename ensures that.
         written = f"{folder}/_{file}.tmp" if self._has_rename else final
         with self._filesystem.open_output_stream(written) as stream:
             stream.write(data)
         if written != final:
+            if self._is_local:
+                _sync(written)
             self._filesystem.move(written, final)
+        if self._is_local:
+            sync_directory(Path(folder))
+            sync_directory(Path(folder).parent)
         return True
+
+    def acknowledged(self, router: str) -> bytes | None:
+        try:
+            with self._filesystem.open_input_stream(
+                f"{self._root}/{router}/{ACKNOWLEDGED}"
+            ) as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            return None
 
 
 class HttpTarget:
@@ -72,18 +109,28 @@ class HttpTarget:
             raise StartError(f"{authority}: {exc.strerror}: name a file of certificates") from exc
 
     def put(self, name: str, data: bytes) -> bool:
-        request = urllib.request.Request(  # noqa: S310 - the scheme is checked
-            f"{self._url}/v1/segments/{name}",
-            data,
-            {"Authorization": f"Bearer {self._token}"},
-            method="PUT",
-        )
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT, context=self._tls) as answer:  # noqa: S310
-                return bool(answer.status == 201)
+            return self._ask("PUT", f"segments/{name}", data)[0] == 201
         except urllib.error.HTTPError as exc:
             with exc:
-                raise OSError(f"{exc.code}: {exc.read().decode(errors='replace').strip()}") from exc
+                text = f"{exc.code}: {exc.read().decode(errors='replace').strip()}"
+            raise (SegmentRefused if exc.code in _REFUSALS else OSError)(text) from exc
+
+    def acknowledged(self, router: str) -> bytes | None:
+        try:
+            return self._ask("GET", f"acknowledged/{router}")[1]
+        except urllib.error.HTTPError as exc:
+            with exc:
+                if exc.code == 404:
+                    return None
+                raise OSError(str(exc.code)) from exc
+
+    def _ask(self, method: str, path: str, data: bytes | None = None) -> tuple[int, bytes]:
+        headers = {"Authorization": f"Bearer {self._token}"}
+        url = f"{self._url}/v1/{path}"
+        request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - the scheme is checked
+        with urllib.request.urlopen(request, timeout=TIMEOUT, context=self._tls) as answer:  # noqa: S310
+            return int(answer.status), bytes(answer.read())
 
 
 def open_target(place: str, token: str | None, authority: Path | None = None) -> Target:
@@ -101,7 +148,8 @@ class Shipper:
     def __init__(self, directory: Path, target: Target) -> None:
         self._directory = directory
         self._target = target
-        self._shipped: set[str] = set()
+        self._done: set[str] = set()
+        """Segments that were shipped, or that the target refused for good."""
 
     def ship(self) -> int:
         """Copy segments that the target does not have; return their number. Raises `StartError`."""
@@ -110,20 +158,63 @@ class Shipper:
         except OSError as exc:
             raise StartError(f"{self._directory}: {exc.strerror}: see [journal] path") from exc
         names = {str(path.relative_to(self._directory)): path for path in found}
-        self._shipped &= names.keys()
+        self._done &= names.keys()
+        routers = {path.parent.name for path in found if path.parent != self._directory}
         count = 0
+        for router in sorted(routers):
+            known = read_acknowledged(self._directory / router)
+            self._done |= {
+                name
+                for name, path in names.items()
+                if path.parent.name == router and known.has(*_numbers(path))
+            }
         for name, path in names.items():
-            if name not in self._shipped:
-                try:
-                    count += self._target.put(name, path.read_bytes())
-                except FileNotFoundError:
-                    if not path.exists():
-                        continue  # its router has removed it
-                    raise
-                except (OSError, pa.ArrowException) as exc:
-                    raise StartError(
-                        f"{name} cannot be shipped: {exc}. What was shipped is whole; run it again"
-                        " when the cause is gone"
-                    ) from exc
-                self._shipped.add(name)
+            if name not in self._done:
+                count += self._ship(name, path)
+        for router in sorted(routers):
+            self._copy_acknowledged(router)
         return count
+
+    def _ship(self, name: str, path: Path) -> bool:
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return False  # its router has removed it
+        try:
+            is_new = self._target.put(name, data)
+        except SegmentRefused as exc:
+            logger.error("%s is refused, and not sent again: %s", name, exc)
+            is_new = False
+        except (OSError, pa.ArrowException) as exc:
+            raise StartError(
+                f"{name} cannot be shipped: {exc}. What was shipped is whole; run it again"
+                " when the cause is gone"
+            ) from exc
+        self._done.add(name)
+        return is_new
+
+    def _copy_acknowledged(self, router: str) -> None:
+        """Copy back what a pipeline has acknowledged at the target, for the router."""
+        try:
+            data = self._target.acknowledged(router)
+            if data is None:
+                return
+            found = encode_acknowledged(decode_acknowledged(data))
+            if found != encode_acknowledged(read_acknowledged(self._directory / router)):
+                write_file(self._directory / router / ACKNOWLEDGED, found)
+        except (OSError, ValueError, pa.ArrowException) as exc:
+            logger.warning("acknowledgements of %s cannot be copied: %s", router, exc)
+
+
+def _numbers(path: Path) -> tuple[int, int]:
+    """Return the boot and the number of a segment; a name without them is never acknowledged."""
+    boot, _, number = path.stem.partition("-")
+    return (int(boot), int(number)) if boot.isdigit() and number.isdigit() else (-1, -1)
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, functions as f
 
 from heliograph.pipeline import reading, source
 from heliograph.pipeline.account import Account, count_outcomes
+from heliograph.pipeline.fairness import interleave
 from heliograph.pipeline.jobs import coverage, ingest, ledger, stats
 from heliograph.pipeline.jobs.outcomes import OutcomeSettings, decide
 from heliograph.pipeline.jobs.routers import router_facts, with_summary
@@ -92,8 +93,8 @@ class Pipeline:
     # Ingest.
 
     def waiting(self) -> list[Segment]:
-        """Return the segments of all journals that were not ingested yet, oldest first."""
-        return self._oldest_first(
+        """Return the segments of all journals that were not ingested yet, in fair order."""
+        return interleave(
             item
             for journal in self.settings.journals
             for item in source.list_segments(journal, self.spark)
@@ -103,13 +104,9 @@ class Pipeline:
     def poll(self) -> list[Segment]:
         """Return the same as `waiting`, cheaper; a new run may be noticed some seconds later."""
         now = time.monotonic()
-        return self._oldest_first(
+        return interleave(
             item for finder in self._finders for item in finder.new(self.offsets, now)
         )
-
-    def _oldest_first(self, found: Iterable[Segment]) -> list[Segment]:
-        """Sort segments of all journals by age, so that no journal waits for another."""
-        return sorted(found, key=lambda item: (item.modified, item.name))
 
     def still_waiting(self, waiting: Sequence[Segment]) -> list[Segment]:
         """Return the segments that were not ingested meanwhile."""

@@ -45,8 +45,10 @@ def create(
     pipeline: bool = True,
     account_seconds: float = PipelineOptions().account_seconds,
     any_port: bool = False,
+    seal_seconds: float = JournalOptions().seal_seconds,
 ) -> SystemConfig:
     """Create what is missing. By default only a private system has simulators."""
+    journal = JournalOptions(path="../journal", seal_seconds=seal_seconds)
     layout = Layout(root)
     listen = _listen(host)
     if simulators is None:
@@ -62,8 +64,8 @@ def create(
         pipeline=PipelineOptions(pipeline, account_seconds=account_seconds),
         simulators=places,
     )
-    _smp(layout, host, smp_port, smp_metrics)
-    _ntf(layout, replace(listen, port=ntf_port), ntf_metrics, places)
+    _smp(layout, host, smp_port, smp_metrics, journal)
+    _ntf(layout, replace(listen, port=ntf_port), ntf_metrics, places, journal)
     layout.journal.mkdir(mode=0o700, exist_ok=True)
     layout.tables.mkdir(mode=0o700, exist_ok=True)
     layout.page.mkdir(mode=0o700, exist_ok=True)
@@ -95,21 +97,27 @@ def _choose(host: str, wanted: tuple[int, ...]) -> list[int]:
         raise StartError(f"{exc}: is {host} an address of this machine?") from exc
 
 
-def _smp(layout: Layout, host: str, port: int, metrics: int) -> None:
+def _smp(layout: Layout, host: str, port: int, metrics: int, journal: JournalOptions) -> None:
     if (layout.smp / FILE_NAME).exists():
         return
     config = smp.SmpConfig(
         listen=smp.SmpListen(host=host, port=port),
         notifications=smp.NotificationOptions(delivery_interval=0),
         metrics=Metrics(port=metrics),
-        journal=JournalOptions(path="../journal"),
+        journal=journal,
     )
     create_identity(layout.smp, "SMP server CA", host, time.time())
     text = render(config, smp.INTRODUCTION, live=UNCOMMENTED)
     write_file(layout.smp / FILE_NAME, text.encode(), 0o600)
 
 
-def _ntf(layout: Layout, listen: ntf.NtfListen, metrics: int, simulators: SimulatorOptions) -> None:
+def _ntf(
+    layout: Layout,
+    listen: ntf.NtfListen,
+    metrics: int,
+    simulators: SimulatorOptions,
+    journal: JournalOptions,
+) -> None:
     if (layout.ntf / FILE_NAME).exists():
         return
     config = ntf.NtfConfig(
@@ -118,7 +126,7 @@ def _ntf(layout: Layout, listen: ntf.NtfListen, metrics: int, simulators: Simula
         network=ntf.NetworkOptions(allow_private=listen.is_private),
         stats=StatsOptions(log_file="stats.csv"),
         metrics=Metrics(port=metrics),
-        journal=JournalOptions(path="../journal"),
+        journal=journal,
         subscriptions=ntf.SubscriptionOptions(own_domains=(listen.host,)),
     )
     create_identity(layout.ntf, "NTF server CA", listen.host, time.time())

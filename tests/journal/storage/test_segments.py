@@ -1,4 +1,5 @@
 import os
+import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -6,6 +7,7 @@ import pytest
 
 from heliograph.journal.events import ClientConnected
 from heliograph.journal.hashing import Hasher
+from heliograph.journal.readers import ACKNOWLEDGED, Acknowledged, encode_acknowledged
 from heliograph.journal.storage.arrow import SCHEMA, Origin, complete, table_of
 from heliograph.journal.storage.log import Log, read_log
 from heliograph.journal.storage.segments import Sealed, SegmentWriter, new_boot, recover
@@ -105,25 +107,63 @@ def test_boots_only_grow() -> None:
     assert new_boot(9_000_000, 1.5) == 9_000_001
 
 
-def test_the_oldest_are_removed(tmp_path: Path) -> None:
-    for boot in (99, 100):
-        segment = SegmentWriter(tmp_path, boot)
+def runs_of_two(directory: Path, *boots: int) -> Sealed:
+    for boot in boots:
+        segment = SegmentWriter(directory, boot)
         for first in (1, 4):
             segment.append(table(first), 0.0)
             segment.seal()
-    sealed = Sealed(tmp_path)
-    assert sealed.scan() == 100
+    sealed = Sealed(directory)
+    assert sealed.scan() == boots[-1]
+    return sealed
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.stem for path in directory.glob("*.parquet"))
+
+
+def test_the_oldest_are_removed(tmp_path: Path) -> None:
+    sealed = runs_of_two(tmp_path, 99, 100)
     one = sealed.bytes // 4
     assert sealed.remove_oldest(sealed.bytes) == (0, 0)
-    os.unlink(tmp_path / "99-00000002.parquet")  # a reader removed it
-    assert sealed.remove_oldest(one * 2) == (1, 3)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "100-00000001.parquet",
-        "100-00000002.parquet",
-    ]
+    assert sealed.remove_oldest(one * 3) == (1, 3)
+    # The last of a run stays longer: its numbers tell a pipeline what is missing.
+    os.unlink(tmp_path / "100-00000001.parquet")  # a reader removed it
+    assert sealed.remove_oldest(one * 2) == (0, 0)
+    assert names(tmp_path) == ["100-00000002", "99-00000002"]
     # The newest stays, however small the limit is.
     assert sealed.remove_oldest(0) == (1, 3)
-    assert [path.name for path in tmp_path.iterdir()] == ["100-00000002.parquet"]
+    assert names(tmp_path) == ["100-00000002"]
+
+
+def test_what_was_acknowledged_goes_first_and_is_not_missed(tmp_path: Path) -> None:
+    sealed = runs_of_two(tmp_path, 99, 100)
+    one = sealed.bytes // 4
+    acknowledged = Acknowledged({99: [(2, 7)], 100: [(1, 2)]})
+    (tmp_path / ACKNOWLEDGED).write_bytes(encode_acknowledged(acknowledged))
+    assert sealed.remove_oldest(0, unread=False) == (0, 0)
+    assert names(tmp_path) == ["100-00000002", "99-00000001"]  # the newest, and what was not read
+    assert sealed.remove_oldest(one) == (1, 3)
+    assert names(tmp_path) == ["100-00000002"]
+
+
+def test_acknowledged_segments_go_when_they_are_old(tmp_path: Path) -> None:
+    sealed = runs_of_two(tmp_path, 99)
+    sealed.remove_acknowledged(time.time() + 10)
+    assert names(tmp_path) == ["99-00000001", "99-00000002"]
+    acknowledged = encode_acknowledged(Acknowledged({99: [(1, 1)]}))
+    (tmp_path / ACKNOWLEDGED).write_bytes(acknowledged)
+    sealed.remove_acknowledged(time.time() - 3600)
+    assert names(tmp_path) == ["99-00000001", "99-00000002"]
+    (tmp_path / ACKNOWLEDGED).write_bytes(acknowledged[:-1])  # damaged: nothing counts
+    sealed.remove_acknowledged(time.time() + 10)
+    assert names(tmp_path) == ["99-00000001", "99-00000002"]
+    (tmp_path / ACKNOWLEDGED).write_bytes(acknowledged)
+    sealed.remove_acknowledged(time.time() + 10)
+    assert names(tmp_path) == ["99-00000002"]
+    assert sealed.bytes == sum(
+        4096 * -(-path.stat().st_size // 4096) for path in tmp_path.glob("*.parquet")
+    )
 
 
 def test_a_log_of_before_is_sealed(tmp_path: Path) -> None:

@@ -12,6 +12,12 @@ import pytest
 
 from heliograph.journal.events import ClientConnected, JournalEvent
 from heliograph.journal.identity import journal_identity
+from heliograph.journal.readers import (
+    ACKNOWLEDGED,
+    Acknowledged,
+    encode_acknowledged,
+    mark_streamed,
+)
 from heliograph.journal.schema import violations
 from heliograph.journal.storage import segments, writer as writing
 from heliograph.journal.storage.log import Log, read_log
@@ -283,6 +289,40 @@ def test_the_oldest_make_room(tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert journal.counts().removed == 20 - len(left) > 0
     assert journal.lost == 0
     assert caplog.text.count("the oldest segments of the journal are removed") == 1
+
+
+def test_what_was_read_is_removed_first_and_not_missed(tmp_path: Path) -> None:
+    journal = writer(tmp_path, replace(FAST, max_bytes=40_000))
+    for number in range(1, 5):
+        note(journal, number)
+        until_written(journal, number)
+    sealed = files(tmp_path, ".parquet")
+    boot = int(sealed[0].stem.partition("-")[0])
+    unread = sealed[0]
+    acknowledged = encode_acknowledged(Acknowledged({boot: [(2, 1000)]}))
+    (unread.parent / ACKNOWLEDGED).write_bytes(acknowledged)
+    for number in range(5, 21):
+        note(journal, number)
+        until_written(journal, number)
+    journal.close()
+    assert journal.counts().bytes <= 40_000
+    assert journal.counts().removed == 0
+    assert unread.exists()
+
+
+def test_few_files_unless_somebody_streams(tmp_path: Path) -> None:
+    settings = JournalSettings(sync_interval=0.005, seal_after=3600.0, stream_seal_after=0.02)
+    journal = writer(tmp_path, settings)
+    note(journal, 1)
+    block_until(lambda: files(tmp_path, ".log") != [])
+    assert journal.written == 0
+    journal.close()
+    mark_streamed(tmp_path)
+    journal = writer(tmp_path, settings)
+    note(journal, 2)
+    until_written(journal, 1)
+    journal.close()
+    assert numbers(tmp_path) == [1, 2]
 
 
 def test_new_events_are_refused_when_it_is_full(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from heliograph.cli.arguments import Subparsers
 from heliograph.cli.pipeline.ingesting import ingest_all
-from heliograph.cli.pipeline.opening import open_pipeline
+from heliograph.cli.pipeline.opening import acknowledging, open_pipeline
 from heliograph.cli.pipeline.options import (
     PART,
     add_action,
@@ -171,14 +171,17 @@ def run_stream(options: argparse.Namespace) -> int:
         def on_batch(batch: "BatchResult") -> None:
             collector.batch_seconds = batch.seconds
 
-        with served(collector, options.metrics) if options.metrics else nullcontext():
+        with (
+            served(collector, options.metrics) if options.metrics else nullcontext(),
+            acknowledging(options, pipeline, streams=True),
+        ):
             print(f"ready {options.dir}", flush=True)
             Stream(pipeline, schedule, stop, on_batch).run()
     return 0
 
 
 def run_once(options: argparse.Namespace) -> int:
-    with open_pipeline(options) as pipeline:
+    with open_pipeline(options) as pipeline, acknowledging(options, pipeline):
         return ingest_all(pipeline)
 
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from heliograph.pipeline.runner import Pipeline
     from heliograph.pipeline.tables.tables import Tables
 
-__all__ = ["local_directory", "open_pipeline", "open_reader", "outcome_settings"]
+__all__ = ["acknowledging", "local_directory", "open_pipeline", "open_reader", "outcome_settings"]
 
 
 @contextmanager
@@ -38,6 +39,22 @@ def open_reader(options: argparse.Namespace) -> Iterator["Pipeline"]:
 
     with _session(options) as spark:
         yield _make(spark, Tables(options.dir).pinned(), options)
+
+
+@contextmanager
+def acknowledging(
+    options: argparse.Namespace, pipeline: "Pipeline", *, streams: bool = False
+) -> Iterator[None]:
+    """Report to the journals what is committed meanwhile, unless --no-acknowledge was given."""
+    from heliograph.pipeline.acknowledging import Acknowledger, damaged_segments
+
+    if options.no_acknowledge:
+        yield
+        return
+    damaged = partial(damaged_segments, options.dir)
+    acknowledger = Acknowledger(options.journal, damaged, streams=streams)
+    with acknowledger.reporting(lambda: pipeline.offsets):
+        yield
 
 
 @contextmanager

@@ -59,6 +59,11 @@ def add_journal(parser: argparse.ArgumentParser) -> None:
         metavar="PLACE",
         help="where routers journal: a directory, or a URL that Spark can read; may be repeated",
     )
+    parser.add_argument(
+        "--no-acknowledge",
+        action="store_true",
+        help="do not tell the routers that segments were read: for a second pipeline, or a trial",
+    )
     add_outcomes(parser)
 
 

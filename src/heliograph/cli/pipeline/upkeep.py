@@ -5,7 +5,7 @@ import time
 from datetime import timedelta
 
 from heliograph.cli.pipeline.ingesting import ingest_all
-from heliograph.cli.pipeline.opening import open_pipeline
+from heliograph.cli.pipeline.opening import acknowledging, open_pipeline
 from heliograph.cli.progress import Bar
 from heliograph.runtime.errors import StartError
 
@@ -48,7 +48,7 @@ def run_expire(options: argparse.Namespace) -> int:
 
 
 def run_requeue(options: argparse.Namespace) -> int:
-    with open_pipeline(options) as pipeline:
+    with open_pipeline(options) as pipeline, acknowledging(options, pipeline):
         from heliograph.pipeline.requeue import requeue
 
         found = requeue(pipeline)

@@ -13,17 +13,27 @@ import logging
 import os
 import re
 import time
-from collections import deque
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from heliograph.journal.readers import read_acknowledged
 from heliograph.journal.storage.arrow import REPETITIVE, complete
 from heliograph.journal.storage.log import Log, read_log
 from heliograph.runtime.files import private_opener, sync_directory
 
-__all__ = ["SEALED", "Full", "Sealed", "SegmentWriter", "new_boot", "recover", "write_sealed"]
+__all__ = [
+    "SEALED",
+    "Full",
+    "Removed",
+    "Sealed",
+    "SegmentWriter",
+    "new_boot",
+    "recover",
+    "write_sealed",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -40,13 +50,27 @@ class Full(OSError):
     """The journal has reached its size limit."""
 
 
+class _SealedSegment(NamedTuple):
+    boot: int
+    number: int
+    path: Path
+    size: int
+
+
+class Removed(NamedTuple):
+    """Segments and events that were removed before a pipeline acknowledged them."""
+
+    segments: int = 0
+    events: int = 0
+
+
 class Sealed:
     """The sealed segments of a router, oldest first, and their disk usage."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.bytes = 0
-        self._segments: deque[tuple[Path, int]] = deque()
+        self._segments: list[_SealedSegment] = []
 
     def scan(self) -> int:
         """List the segments; return the greatest boot number, 0 if there are none."""
@@ -59,34 +83,71 @@ class Sealed:
             boot, number = int(match[1]), int(match[2])
             newest = max(newest, boot)
             if match[3] == "parquet" and not entry.name.startswith("_"):
-                found.append((boot, number, Path(entry.path), _disk_usage(entry.stat().st_size)))
-        self._segments = deque((path, size) for _, _, path, size in sorted(found))
-        self.bytes = sum(size for _, size in self._segments)
+                size = _disk_usage(entry.stat().st_size)
+                found.append(_SealedSegment(boot, number, Path(entry.path), size))
+        self._segments = sorted(found)
+        self.bytes = sum(item.size for item in found)
         return newest
 
     def add(self, path: Path) -> None:
+        match = _NAME.fullmatch(path.name)
+        assert match is not None  # noqa: S101
         size = _disk_usage(path.stat().st_size)
-        self._segments.append((path, size))
+        self._segments.append(_SealedSegment(int(match[1]), int(match[2]), path, size))
         self.bytes += size
 
-    def remove_oldest(self, most: int) -> tuple[int, int]:
-        """Remove segments down to `most` bytes; return how many segments and events that were."""
-        segments = events = 0
-        while self.bytes > most and len(self._segments) > 1:
-            path, size = self._segments[0]
-            try:
-                count = int(pq.read_metadata(path).num_rows)
-                path.unlink()
-            except FileNotFoundError:
-                pass  # a reader removed it
-            except pa.ArrowInvalid:
-                path.unlink(missing_ok=True)
-            else:
-                segments += 1
-                events += count
-            self._segments.popleft()
-            self.bytes -= size
-        return segments, events
+    def remove_acknowledged(self, before: float) -> None:
+        """Remove acknowledged segments that were sealed before Unix time `before`."""
+        acknowledged = read_acknowledged(self.directory)
+        gone = []
+        for item in self._segments:
+            if acknowledged.has(item.boot, item.number):
+                with contextlib.suppress(FileNotFoundError):
+                    if item.path.stat().st_mtime < before:
+                        gone.append(item)
+        self._remove(gone)
+
+    def remove_oldest(self, most: int, *, unread: bool = True) -> Removed:
+        """Remove segments down to `most` bytes, but never the newest; return what was unread.
+
+        Acknowledged ones go first. The last segment of a run goes last: while it exists, a
+        pipeline can tell from its sequence numbers how many events are missing.
+        """
+        acknowledged = read_acknowledged(self.directory)
+        last = {item.boot: item.number for item in self._segments}
+        order = sorted(
+            (not acknowledged.has(item.boot, item.number), item.number == last[item.boot], item)
+            for item in self._segments[:-1]
+        )
+        chosen: list[_SealedSegment] = []
+        losing = []
+        size = self.bytes
+        for is_unread, _, item in order:
+            if size <= most or (is_unread and not unread):
+                break
+            chosen.append(item)
+            size -= item.size
+            if is_unread and (events := _events_in(item.path)) is not None:
+                losing.append(events)
+        self._remove(chosen)
+        return Removed(len(losing), sum(losing))
+
+    def _remove(self, chosen: list[_SealedSegment]) -> None:
+        for item in chosen:
+            item.path.unlink(missing_ok=True)
+            self.bytes -= item.size
+        gone = {*chosen}
+        self._segments = [item for item in self._segments if item not in gone]
+
+
+def _events_in(path: Path) -> int | None:
+    """Return the number of events, None if a reader removed the file; 0 if it is damaged."""
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except FileNotFoundError:
+        return None
+    except pa.ArrowInvalid:
+        return 0
 
 
 class SegmentWriter:

@@ -19,6 +19,7 @@ from heliograph.journal.events import EventColumns, JournalEvent, JournalLost
 from heliograph.journal.hashing import Hasher
 from heliograph.journal.identity import JournalIdentity
 from heliograph.journal.journal import Journal, JournalCounts
+from heliograph.journal.readers import is_streamed
 from heliograph.journal.storage.arrow import (
     Origin,
     Recorded,
@@ -38,6 +39,8 @@ CAPACITY = 50_000
 MAX_BATCH = 10_000
 RETRY_INTERVAL = 1.0
 WARN_INTERVAL = 60.0
+CLEAN_INTERVAL = 3600.0
+"""Seconds between removals of old acknowledged segments."""
 MEBIBYTE = 2**20
 
 
@@ -46,11 +49,14 @@ class JournalSettings:
     """Settings of a writer; times in seconds. `max_bytes` limits sealed segments."""
 
     sync_interval: float = 0.05
-    seal_after: float = 0.5
+    seal_after: float = 5.0
+    stream_seal_after: float = 0.5
+    """The same while a pipeline streams."""
     seal_bytes: int = 16 * MEBIBYTE
     max_bytes: int = 1024 * MEBIBYTE
     refuse_new: bool = False
-    """At `max_bytes`, stop writing instead of removing the oldest segments."""
+    """At `max_bytes`, stop writing instead of removing segments that were not acknowledged."""
+    keep_acknowledged: float = 7 * 86_400.0
 
 
 class _Waiter(NamedTuple):
@@ -92,6 +98,8 @@ class JournalWriter(Journal):
         self._next_seq = 1
         self._retry_at = 0.0
         self._warned_at = float("-inf")
+        self._clean_at = float("-inf")
+        self._seal_after = self.settings.seal_after
         self._appending = 0
         """Events that the segment will have after the current append; 0 if there is none."""
         self._unreported = 0
@@ -196,7 +204,7 @@ class JournalWriter(Journal):
             return
         timeout = None
         if segment is not None and segment.count:
-            due_at = segment.began_at + self.settings.seal_after
+            due_at = segment.began_at + self._seal_after
             timeout = max(due_at - time.monotonic(), 0.0)
         if self._wake.wait(timeout):
             interval = self.settings.sync_interval
@@ -298,14 +306,22 @@ class JournalWriter(Journal):
             for event in one_by_one(events):
                 self._append(segment, [event], now)
             return
+        if not segment.count:
+            self._choose_age()
         self._appending = segment.count + len(batch)
         segment.append(batch, now)
         self._appending = 0
 
+    def _choose_age(self) -> None:
+        """Choose how old the new segment gets: less if a pipeline streams."""
+        settings = self.settings
+        self._seal_after = settings.seal_after
+        if is_streamed(self.directory.parent, time.time()):
+            self._seal_after = min(settings.seal_after, settings.stream_seal_after)
+
     def _is_due(self, segment: SegmentWriter, now: float) -> bool:
         return segment.count > 0 and (
-            segment.bytes >= self.settings.seal_bytes
-            or now >= segment.began_at + self.settings.seal_after
+            segment.bytes >= self.settings.seal_bytes or now >= segment.began_at + self._seal_after
         )
 
     def _seal(self, segment: SegmentWriter) -> None:
@@ -318,23 +334,28 @@ class JournalWriter(Journal):
         self._check_room()
 
     def _check_room(self) -> None:
+        now = time.monotonic()
+        if now >= self._clean_at:
+            self._clean_at = now + CLEAN_INTERVAL
+            self._sealed.remove_acknowledged(time.time() - self.settings.keep_acknowledged)
         most = self.settings.max_bytes
         if self._sealed.bytes <= most:
             return
         if self.settings.refuse_new:
             self._sealed.scan()  # a reader may have removed some
+            self._sealed.remove_oldest(most, unread=False)
             if self._sealed.bytes > most:
                 raise Full(0, "it takes as much disk as [journal] max_megabytes allows")
             return
-        segments, events = self._sealed.remove_oldest(most)
+        # A little more than needed, so that not every seal has to look at all segments.
+        segments, events = self._sealed.remove_oldest(most - most // 20)
         self.removed_segments += segments
         self.removed_events += events
-        now = time.monotonic()
         if segments and now > self._warned_at + WARN_INTERVAL:
             self._warned_at = now
             logger.warning(
-                "the oldest segments of the journal are removed, %d so far: see [journal]"
-                " max_megabytes",
+                "the oldest segments of the journal are removed though no pipeline acknowledged"
+                " them, %d so far: see [journal] max_megabytes",
                 self.removed_segments,
             )
 

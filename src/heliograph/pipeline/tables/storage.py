@@ -53,6 +53,10 @@ class Storage:
         """Return the qualified URL of a path, for Spark."""
         return "/".join((self.url, *parts))
 
+    def has_folder(self, folder: str) -> bool:
+        found = self._filesystem.get_file_info(f"{self._root}/{folder}")
+        return bool(found.type == pyarrow.fs.FileType.Directory)
+
     def files(self, folder: str) -> Iterator[tuple[str, int]]:
         """Yield paths below `folder`, and sizes, of files that are not hidden."""
         base = f"{self._root}/{folder}"

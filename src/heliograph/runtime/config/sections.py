@@ -156,13 +156,21 @@ class JournalOptions:
     )
     when_full: str = option(
         REMOVE_OLDEST,
-        "What happens at `max_megabytes`: the oldest segments are removed, or no new event is"
-        " written until there is room. Either is counted and logged.",
+        "What happens at `max_megabytes` when no segment is left that the pipeline has"
+        " acknowledged: the oldest others are removed, or no new event is written until there is"
+        " room. Either is counted and logged.",
         choices=(REMOVE_OLDEST, REFUSE_NEW),
     )
+    keep_days: float = option(
+        7.0,
+        "How long segments stay after the pipeline has acknowledged them, if there is room.",
+        unit="days",
+        minimum=0,
+    )
     seal_seconds: float = option(
-        0.5,
-        "How old an event gets before others can read it. Less makes more and smaller files.",
+        5.0,
+        "How old an event gets before others can read it. Less makes more and smaller files. While"
+        " a pipeline streams, it is at most half a second.",
         unit="seconds",
         above=0,
         maximum=3600,

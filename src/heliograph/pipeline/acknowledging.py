@@ -1,0 +1,115 @@
+"""Report to the journals what was committed: see `heliograph.journal.readers`.
+
+Acknowledgements follow from the offsets, so after a kill the next run writes those that are
+missing. A journal that cannot be written keeps its segments longer, and nothing else changes.
+"""
+
+import logging
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from heliograph.journal.readers import (
+    ACKNOWLEDGED,
+    Acknowledged,
+    encode_acknowledged,
+    mark_streamed,
+)
+from heliograph.pipeline import intervals, source
+from heliograph.pipeline.tables.offsets import Offsets
+from heliograph.pipeline.tables.storage import Storage
+from heliograph.runtime.errors import StartError
+
+logger = logging.getLogger(__name__)
+
+INTERVAL = 10.0
+"""Seconds between two reports of a stream; less than its mark in the journal lasts."""
+
+
+def acknowledged(offsets: Offsets, damaged: Iterable[str] = ()) -> dict[str, Acknowledged]:
+    """Return what is committed by the folder of its router, without the `damaged` segments."""
+    runs: dict[str, list[tuple[int, int]]] = {
+        run: list(pairs) for run, pairs in offsets.segments.items()
+    }
+    for name in damaged:
+        item = source.segment(name, "", 0, 0.0)
+        if item.run in runs:
+            runs[item.run] = intervals.without(runs[item.run], item.number)
+    found: dict[str, dict[int, list[tuple[int, int]]]] = defaultdict(dict)
+    for run, pairs in runs.items():
+        folder, _, boot = run.rpartition("/")
+        found[folder][int(boot)] = pairs
+    return {folder: Acknowledged(by_boot) for folder, by_boot in found.items()}
+
+
+class Acknowledger:
+    """Writes the acknowledgements of all journals that a pipeline reads."""
+
+    def __init__(
+        self,
+        journals: Sequence[str],
+        damaged: Callable[[], Iterable[str]],
+        *,
+        streams: bool = False,
+    ) -> None:
+        self._journals = [Storage(journal) for journal in journals]
+        self._damaged = damaged
+        self._streams = streams
+        self._written: dict[tuple[str, str], bytes] = {}
+        self._failing = False
+
+    def report(self, offsets: Offsets) -> None:
+        """Write what has changed."""
+        try:
+            for journal in self._journals:
+                self._report(journal, offsets)
+            self._failing = False
+        except (OSError, pa.ArrowException, StartError) as exc:
+            if not self._failing:
+                logger.warning("segments cannot be acknowledged, so routers keep them: %s", exc)
+            self._failing = True
+
+    @contextmanager
+    def reporting(self, offsets: Callable[[], Offsets]) -> Iterator[None]:
+        """Report at once, every few seconds on a thread, and at the end."""
+        stop = threading.Event()
+
+        def repeat() -> None:
+            while True:
+                self.report(offsets())
+                if stop.wait(INTERVAL):
+                    return
+
+        thread = threading.Thread(target=repeat, name="acknowledgements", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+            self.report(offsets())
+
+    def _report(self, journal: Storage, offsets: Offsets) -> None:
+        if self._streams and journal.local is not None:
+            mark_streamed(journal.local)
+        damaged = self._damaged() if offsets.counts.get("quarantined") else ()
+        for folder, found in acknowledged(offsets, damaged).items():
+            data, key = encode_acknowledged(found), (journal.url, folder)
+            if self._written.get(key) != data and journal.has_folder(folder):
+                journal.write_text(f"{folder}/{ACKNOWLEDGED}", data.decode())
+                self._written[key] = data
+
+
+def damaged_segments(place: str | Path) -> list[str]:
+    """Return the segments in quarantine, which stay in their journals for a repair."""
+    from deltalake import DeltaTable
+
+    url = f"{Storage(place).delta_url}/quarantine"
+    table = pa.table(DeltaTable(url).to_pyarrow_table(columns=["event_id", "raw"]))
+    whole = table.filter(pc.is_null(table["raw"]))
+    return [str(name) for name in whole["event_id"].to_pylist() if name]

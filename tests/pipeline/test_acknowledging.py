@@ -1,0 +1,73 @@
+import logging
+from pathlib import Path
+
+import pytest
+
+from heliograph.journal.readers import is_streamed, read_acknowledged
+from heliograph.pipeline.acknowledging import Acknowledger, acknowledged, damaged_segments
+from heliograph.pipeline.fairness import interleave
+from heliograph.pipeline.source import segment
+from heliograph.pipeline.tables.offsets import Offsets
+from heliograph.pipeline.tables.tables import open_tables
+
+OFFSETS = Offsets(
+    segments={"a/1000": [(1, 5)], "a/2000": [(1, 1), (3, 4)], "b/1": [(7, 9)]},
+    counts={"quarantined": 1},
+)
+
+
+def test_what_is_committed_and_whole_is_acknowledged() -> None:
+    found = acknowledged(OFFSETS, ["a/1000-00000003.parquet", "other.parquet"])
+    assert found["a"].runs == {1000: [(1, 2), (4, 5)], 2000: [(1, 1), (3, 4)]}
+    assert found["b"].runs == {1: [(7, 9)]}
+
+
+def test_each_journal_gets_what_is_of_its_routers(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "a").mkdir(parents=True)
+    (there / "b").mkdir(parents=True)
+    reporter = Acknowledger([str(here), there.as_uri()], lambda: ["a/1000-00000003.parquet"])
+    with reporter.reporting(lambda: OFFSETS):
+        pass
+    assert read_acknowledged(here / "a").has(1000, 2)
+    assert not read_acknowledged(here / "a").has(1000, 3)
+    assert read_acknowledged(there / "b").has(1, 9)
+    assert not (here / "b").exists()
+    assert not is_streamed(here, 0.0)
+
+
+def test_a_stream_asks_for_events_soon(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    Acknowledger([str(tmp_path)], list, streams=True).report(OFFSETS)
+    touched = (tmp_path / "_streaming").stat().st_mtime
+    assert is_streamed(tmp_path, touched + 1)
+    assert not is_streamed(tmp_path, touched + 60)
+
+
+def test_a_journal_that_cannot_be_written_is_reported_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a" / "_acknowledged.json.tmp").mkdir(parents=True)
+    reporter = Acknowledger([str(tmp_path)], list)
+    with caplog.at_level(logging.WARNING):
+        reporter.report(OFFSETS)
+        reporter.report(OFFSETS)
+    assert caplog.text.count("cannot be acknowledged") == 1
+
+
+def test_quarantined_segments_are_found_without_spark(tmp_path: Path) -> None:
+    with open_tables(tmp_path):
+        assert damaged_segments(tmp_path) == []
+
+
+def test_no_router_waits_for_the_backlog_of_another() -> None:
+    backlog = [segment(f"a/1-{number:08}.parquet", "", 1, number) for number in range(1, 1000)]
+    fresh = [segment(f"{router}/1-00000001.parquet", "", 1, 5000.0) for router in "bc"]
+    names = [item.name for item in interleave([*reversed(backlog), *fresh])]
+    assert names[:4] == [
+        "a/1-00000001.parquet",
+        "b/1-00000001.parquet",
+        "c/1-00000001.parquet",
+        "a/1-00000002.parquet",
+    ]
+    assert len(names) == 1001
