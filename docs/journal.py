@@ -74,11 +74,9 @@ the pipeline's verdict.
     heliograph journal ship ntf/journal --to https://collector.example.org:8444 \\
         --token-file routers.token --follow 5
 
-| the collector | |
-| --- | --- |
-| checks | name, token, schema, size, and that all events are of the router and run in the name |
-| refuses | another segment under the same name; more than `--max-megabytes`, unless segments that the pipeline has acknowledged can make room |
-| bounds | 64 MB a segment, four at a time, 60 seconds each |
+The collector checks name, token, schema and size, and that all events are of the router and run in
+the name. It refuses another segment under the same name, and more than `--max-megabytes` unless
+segments that the pipeline has acknowledged can make room. It takes 64 MB a segment, four at a time.
 
 A phone keeps no journal unless its owner asks for one: `heliograph device watch --journal PLACE`,
 and `journal ship PLACE --to URL` with the token of phones, which allows only what phones write

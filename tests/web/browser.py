@@ -9,6 +9,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +146,15 @@ async def _debugger(process: asyncio.subprocess.Process) -> str:
             if found := re.search(r"DevTools listening on (ws://\S+)", line):
                 return found[1]
     raise RuntimeError("Chromium ended")
+
+
+async def no_axe_findings(page: Tab) -> None:
+    """No finding of axe-core."""
+    source = resources.files("axe_core_python") / "axe.min.js"
+    await page.evaluate(f"{source.read_text()}; true")
+    await page.evaluate("axe.run().then((found) => { window.axeFound = found.violations; }); true")
+    await page.until("window.axeFound !== undefined")
+    found = await page.evaluate(
+        "axeFound.map((item) => `${item.id}: ${item.nodes.map((node) => node.html).join(' ')}`)"
+    )
+    assert found == []

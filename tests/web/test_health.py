@@ -78,7 +78,7 @@ def test_nothing_is_wrong() -> None:
             Severity.WARNING,
         ),
         (
-            {"pipeline": {"state": "complete", "lag_seconds": 900.0, "unaccounted": 0}},
+            {"pipeline": {"state": "complete", "lag_seconds": 3600.0, "unaccounted": 0}},
             "pipeline:lag",
             Severity.WARNING,
         ),

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from heliograph.web.monitor import Monitor
 from heliograph.web.push_test import PushTest
 from heliograph.web.sampler import Sampler
 from heliograph.web.server import serve
-from tests.web.browser import CHROMIUM, Tab, tab
+from tests.web.browser import CHROMIUM, Tab, no_axe_findings, tab
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine"),
@@ -389,7 +388,7 @@ async def test_pairing(world: World) -> None:
         "document.querySelector('[data-part=smp] .code').textContent"
     )
     assert await page.evaluate("document.documentElement.scrollWidth") <= 320
-    await _axe(page)
+    await no_axe_findings(page)
     await world.save("pair")
     assert page.complaints == []
 
@@ -401,7 +400,7 @@ async def test_login(world: World, tmp_path: Path) -> None:
         page = world.page
         await page.call("Page.navigate", url=url)
         await page.until("document.activeElement?.id === 'token'")
-        await _axe(page)
+        await no_axe_findings(page)
         await page.call("Input.insertText", text="wrong")
         await page.key("Enter", 13, "\r")
         await page.until("document.querySelector('[role=alert]:not([hidden])') !== null")
@@ -419,16 +418,4 @@ async def test_accessible(world: World, scheme: str) -> None:
     await world.page.until("document.querySelectorAll('#processes tbody tr').length === 4")
     world.sources.free = 10 << 20
     await world.problem("disk space")
-    await _axe(world.page)
-
-
-async def _axe(page: Tab) -> None:
-    """No finding of axe-core."""
-    source = resources.files("axe_core_python") / "axe.min.js"
-    await page.evaluate(f"{source.read_text()}; true")
-    await page.evaluate("axe.run().then((found) => { window.axeFound = found.violations; }); true")
-    await page.until("window.axeFound !== undefined")
-    found = await page.evaluate(
-        "axeFound.map((item) => `${item.id}: ${item.nodes.map((node) => node.html).join(' ')}`)"
-    )
-    assert found == []
+    await no_axe_findings(world.page)

@@ -74,7 +74,8 @@ class FileTarget:
         if known.type == pyarrow.fs.FileType.File and known.size == len(data):
             return False
         folder, _, file = final.rpartition("/")
-        self._filesystem.create_dir(folder, recursive=True)
+        if self._has_rename:
+            self._filesystem.create_dir(folder, recursive=True)
         written = f"{folder}/_{file}.tmp" if self._has_rename else final
         with self._filesystem.open_output_stream(written) as stream:
             stream.write(data)

@@ -38,6 +38,13 @@ class Verdict(Enum):
     """A notification has no outcome, and no known gap explains it."""
 
 
+def verdict(unaccounted: int, explained: int, missing_events: int) -> Verdict:
+    """Judge the numbers of notifications without outcome, those that gaps explain, and of gaps."""
+    if unaccounted > explained:
+        return Verdict.MISSING
+    return Verdict.GAPS if missing_events or unaccounted else Verdict.COMPLETE
+
+
 @dataclass(frozen=True, slots=True)
 class Account:
     """Number of notifications by outcome, and the first unaccounted rows."""
@@ -55,10 +62,7 @@ class Account:
 
     @property
     def verdict(self) -> Verdict:
-        unaccounted = self.outcomes.get(UNACCOUNTED, 0)
-        if unaccounted > self.explained:
-            return Verdict.MISSING
-        return Verdict.GAPS if self.gaps or unaccounted else Verdict.COMPLETE
+        return verdict(self.outcomes.get(UNACCOUNTED, 0), self.explained, self.missing_events)
 
     @property
     def is_complete(self) -> bool:

@@ -78,8 +78,20 @@ class PipelineOptions:
 
     enabled: bool = option(True, "Whether it runs.")
     master: str = option("local[2]", "The Spark master: this machine, or a cluster's URL.")
+    stream: bool = option(
+        False,
+        "Whether Spark keeps running, so that outcomes are known within seconds or, of much data,"
+        " minutes. Otherwise it is started when there is something to read, and stopped again.",
+    )
+    every_seconds: float = option(
+        900.0, "How often it is started at most, unless it streams.", unit="seconds", above=0
+    )
+    memory: str = option("512m", "The memory of Spark. A stream needs 2g, a large system more.")
     account_seconds: float = option(
-        60.0, "How often the outcomes of all notifications are counted.", unit="seconds", above=0
+        60.0,
+        "How often the outcomes of all notifications are counted, if it streams.",
+        unit="seconds",
+        above=0,
     )
 
 

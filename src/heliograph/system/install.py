@@ -34,6 +34,8 @@ __all__ = ["create", "has_simulators"]
 SMP_PORT, NTF_PORT, PAGE_PORT = 5223, 5224, 8650
 SIMULATED_ID = "SIMULATION"  # ten letters, like Apple's
 SIMULATED_TOPIC = "chat.simplex.app"
+STREAM_SEAL_SECONDS = 0.5
+STREAM_MEMORY = "2g"
 UNCOMMENTED = ("listen.host", "listen.port")
 
 
@@ -45,10 +47,14 @@ def create(
     pipeline: bool = True,
     account_seconds: float = PipelineOptions().account_seconds,
     any_port: bool = False,
-    seal_seconds: float = JournalOptions().seal_seconds,
+    stream: bool = False,
 ) -> SystemConfig:
     """Create what is missing. By default only a private system has simulators."""
-    journal = JournalOptions(path="../journal", seal_seconds=seal_seconds)
+    journal = JournalOptions(path="../journal")
+    processing = PipelineOptions(pipeline, account_seconds=account_seconds)
+    if stream:
+        journal = replace(journal, seal_seconds=STREAM_SEAL_SECONDS)
+        processing = replace(processing, stream=True, memory=STREAM_MEMORY)
     layout = Layout(root)
     listen = _listen(host)
     if simulators is None:
@@ -61,7 +67,7 @@ def create(
     places = SimulatorOptions(simulators, *simulated) if simulators else SimulatorOptions()
     config = SystemConfig(
         page=PageOptions(port=page),
-        pipeline=PipelineOptions(pipeline, account_seconds=account_seconds),
+        pipeline=processing,
         simulators=places,
     )
     _smp(layout, host, smp_port, smp_metrics, journal)

@@ -40,7 +40,12 @@ def parts(layout: Layout, config: SystemConfig) -> Iterator[SystemPart]:
         yield _part(
             *("pipeline", "pipeline", "run", "--dir", str(layout.tables)),
             *("--journal", str(layout.journal), "--master", config.pipeline.master),
-            *("--account", f"{config.pipeline.account_seconds:g}"),
+            *("--memory", config.pipeline.memory),
+            *(
+                ("--account", f"{config.pipeline.account_seconds:g}")
+                if config.pipeline.stream
+                else ("--every", f"{config.pipeline.every_seconds:g}")
+            ),
             is_slow=True,
         )
 

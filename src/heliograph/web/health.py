@@ -11,7 +11,7 @@ __all__ = ["HealthProblem", "Severity", "problems", "state_of"]
 
 LATE, VERY_LATE = 60.0, 600.0
 LOW_DISK, NO_DISK = 1 << 30, 200 << 20
-LAG = 300.0
+LAG = 1800.0
 DAY = 86_400.0
 EXPIRES_SOON = 30 * DAY
 

@@ -4,6 +4,7 @@ import csv
 import json
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,7 +15,9 @@ from heliograph.pipeline.jobs.stats import parse_line
 from heliograph.pipeline.report import page, plots, report
 from heliograph.pipeline.tables.tables import open_tables
 from tests.pipeline.jobs.test_stats import EXPECTED, WEEK, a_week
+from tests.pipeline.report.example import example
 from tests.pipeline.support import START, Scribe, pipeline, write_journal
+from tests.web.browser import CHROMIUM, no_axe_findings, tab
 
 
 def test_a_report_of_a_week(spark: Any, tmp_path: Path) -> None:
@@ -68,7 +71,7 @@ def test_a_report_of_a_week(spark: Any, tmp_path: Path) -> None:
 
 def _check_files(path: Path) -> None:
     text = path.read_text()
-    assert "All 5 notifications are accounted for." in text
+    assert "Complete: all 5 notifications are accounted for." in text
     assert not re.search(r"https?://|src=|@import|url\(", text)
     for plot in re.findall(r"<svg.*?</svg>", text):
         ElementTree.fromstring(plot)
@@ -79,25 +82,105 @@ def _check_files(path: Path) -> None:
     assert ",".join(rows[1]) == EXPECTED[0]
 
 
-def test_what_is_missing_is_said_first() -> None:
-    empty = report.ReportTable("t", ("hour",), ())
-    names: tuple[str, ...] = (
-        "hours",
-        "latency",
-        "providers",
-        "daily",
-        "reconciliation",
-        "provider_latency",
-    )
-    names += ("failures", "funnel", "own_servers", "connections", "quarantine", "coverage")
-    found = report.Report(
-        "2026-01-05", "2026-01-05", "now", {"unaccounted": 2}, None, {}, dict.fromkeys(names, empty)
-    )
+@pytest.mark.parametrize(
+    ("explained", "missing_events", "verdict", "message"),
+    [
+        (0, 0, "missing", "3 of 113 notifications are unaccounted for"),
+        (2, 20, "missing", "3 of 113 notifications are unaccounted for"),
+        (3, 20, "gaps", "20 events are missing, and 3 of 113 notifications may be among them"),
+    ],
+)
+def test_verdict_and_gaps_come_first(
+    explained: int, missing_events: int, verdict: str, message: str
+) -> None:
+    found = replace(example(), explained=explained, missing_events=missing_events)
     text = page.render(found)
-    assert "2 of 2 notifications are unaccounted for." in text
-    assert text.index("unaccounted") < text.index("<table")
-    text = page.render(replace(found, outcomes={"shown": 2}, missing_events=7))
-    assert "but 7 events are missing" in text
+    assert f'class="verdict {verdict}"' in text
+    order = [message, "Events known to be missing", "What became of them", "<svg"]
+    assert sorted(order, key=text.index) == order
+    assert json.loads(report.to_json(found))["verdict"] == verdict
+
+
+def test_a_complete_report_says_so() -> None:
+    found = replace(example(), outcomes={"shown": 2}, missing_events=0, recovered={})
+    text = page.render(found)
+    assert "Complete: all 2 notifications are accounted for." in text
+    assert "Recovered:" not in text
+
+
+def test_recovered_is_shown_and_files_are_linked(tmp_path: Path) -> None:
+    path = page.write(example(), tmp_path)
+    text = path.read_text()
+    assert re.search(r"<td[^>]*>accepted</td><td>43</td><td>4</td>", text)
+    links = re.findall(r'href="([^"]+)"', text)
+    assert {"report.json", "coverage.csv", "latency.csv", "hours.csv"} <= {*links}
+    assert all((tmp_path / link).exists() for link in links)
+
+
+def test_units_are_those_of_people() -> None:
+    text = page.render(example())
+    visible = re.sub(r"<style>.*?</style>", "", text)
+    assert not re.search(r"_us\b|microseconds|\d{4}-\d\d-\d\dT", visible)
+    assert "1.25 min" in visible
+    assert [plots.duration(s) for s in (0.000004, 0.0042, 1.5, 90, 7200, 172_800)] == [
+        "4 µs",
+        "4.2 ms",
+        "1.5 s",
+        "1.5 min",
+        "2 h",
+        "2 days",
+    ]
+
+
+def test_latencies_are_on_a_logarithmic_scale() -> None:
+    axis = plots.logarithmic("time", [0.004, 75.0])
+    assert [axis.text(tick) for tick in axis.ticks] == [
+        "1 ms",
+        "10 ms",
+        "100 ms",
+        "1 s",
+        "10 s",
+        "1 min",
+        "10 min",
+    ]
+    steps = [axis.y(a) - axis.y(b) for a, b in pairwise((0.001, 0.01, 0.1, 1.0, 10.0))]
+    assert steps == pytest.approx([steps[0]] * 4)
+    assert axis.y(0.0) == axis.y(axis.low)
+    for values in ([], [0.0], [1e-9], [1e9], [1.0]):
+        few = plots.logarithmic("time", values)
+        assert len(few.ticks) >= 2
+
+
+def test_a_meaning_has_one_colour() -> None:
+    text = page.render(example())
+    sheet = re.search(r"<style>(.*?)</style>", text, re.DOTALL)
+    assert sheet is not None
+    light, _, dark = sheet[1].partition("@media(prefers-color-scheme:dark)")
+    used = {*re.findall(r'class="(s-[^"]+)"', text)}
+    assert {"s-accepted", "s-unaccounted", "s-retried", "s-p99.9", "s-tokens"} <= used
+    for part in (light, dark):
+        colours = dict(re.findall(r"\.(s-[^{]+){fill:(#\w+)", part.replace("\\.", ".")))
+        assert used <= colours.keys()
+        assert len({*colours.values()}) == len(colours)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1000), ("dark", 360)])
+async def test_everybody_can_read_it(tmp_path: Path, scheme: str, width: int) -> None:
+    """axe-core finds nothing, and nothing is wider than a phone."""
+    path = page.write(example(), tmp_path)
+    async with tab() as browser:
+        await browser.call(
+            "Emulation.setEmulatedMedia",
+            features=[{"name": "prefers-color-scheme", "value": scheme}],
+        )
+        metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
+        await browser.call("Emulation.setDeviceMetricsOverride", **metrics)
+        await browser.call("Page.navigate", url=path.as_uri())
+        await browser.until("document.querySelector('.verdict') !== null")
+        await no_axe_findings(browser)
+        assert await browser.evaluate("document.documentElement.scrollWidth") <= width
+        assert not browser.complaints
 
 
 @pytest.mark.parametrize(
@@ -110,7 +193,7 @@ def test_axes_are_round(value: float, expected: float) -> None:
 def test_plots_are_whole_and_escaped() -> None:
     labels = ["<a>", "b", "c"]
     series: dict[str, plots.Values] = {"x&y": [1, None, 3], "none": [None, None, None]}
-    for plot in (plots.stacked(labels, series, "u"), plots.lines(labels, series, "u")):
+    for plot in (plots.stacked("t", labels, series, "u"), plots.lines("t", labels, series, "u")):
         ElementTree.fromstring(f"<div>{plot}</div>")
         assert "x&amp;y" in plot
-        assert "none" not in plot.replace('fill="none"', "")
+        assert "none" not in plot

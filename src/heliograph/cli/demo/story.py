@@ -28,7 +28,6 @@ from heliograph.system.supervisor import Supervisor
 BURST = 6
 TIMEOUT = 120.0
 PIPELINE_TIMEOUT = 240.0
-SEALING = 0.5
 SETTLING = 2.0
 """Seconds until the last events are in the journal."""
 QUICK = ("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -46,9 +45,7 @@ class Story:
         self._layout = Layout(directory / "home")
         self._with_pipeline = with_pipeline
         self._step = 0
-        config = create(
-            self._layout.root, pipeline=with_pipeline, any_port=True, seal_seconds=SEALING
-        )
+        config = create(self._layout.root, pipeline=with_pipeline, any_port=True, stream=True)
         self._simulators = config.simulators
         self._supervisor = Supervisor(self._layout, map(_quickly, parts(self._layout, config)))
         self._alice = DemoPhone("Alice", self._layout.root / "alice")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from heliograph.cli.arguments import Subparsers
 from heliograph.cli.pipeline.ingesting import ingest_all
+from heliograph.cli.pipeline.light import run_light
 from heliograph.cli.pipeline.opening import acknowledging, open_pipeline
 from heliograph.cli.pipeline.options import (
     PART,
@@ -50,6 +51,14 @@ on a cluster, with DIR and the journal where all of its machines see them:
 
 DIR has the tables, in the format of Delta Lake: Spark, DuckDB, Trino and pandas read them. They can
 be made again from the journals.
+
+exit codes:
+  0    done; for once, requeue and report: every notification is accounted for
+  1    it failed, and says why; nothing half-done counts
+  2    the arguments are wrong
+  3    once, requeue, report: notifications are unaccounted for
+  4    once, requeue, report: all are accounted for, but for events known to be missing
+  130  interrupted by Ctrl-C
 """
 _RUN = """\
 Ingest segments as routers seal them, and run all jobs on their schedule, until SIGTERM or SIGINT.
@@ -95,6 +104,13 @@ def add(commands: Subparsers) -> None:
     run = add_action(actions, "run", "stream: ingest segments as they are sealed", run_stream, _RUN)
     add_journal(run)
     add_kept(run)
+    run.add_argument(
+        "--every",
+        type=float,
+        metavar="SECONDS",
+        help="start Spark only when there is something to read, at most this often, and stop it"
+        " afterwards (default: it keeps running, and segments are read as they are sealed)",
+    )
     run.add_argument("--poll", type=float, default=0.1, metavar="SECONDS", help=argparse.SUPPRESS)
     run.add_argument(
         "--metrics", metavar="HOST:PORT", help="serve metrics for Prometheus at /metrics"
@@ -108,6 +124,10 @@ def add(commands: Subparsers) -> None:
     )
     once = add_action(actions, "once", "ingest all waiting segments, then exit", run_once, _ONCE)
     add_journal(once)
+    add_kept(once)
+    once.add_argument(
+        "--upkeep", action="store_true", help="then expire what is older, as `run` does"
+    )
     report = add_action(actions, "report", "write a report for a day or a range", run_report)
     add_days(report)
     add_outcomes(report)
@@ -152,6 +172,8 @@ def add(commands: Subparsers) -> None:
 
 
 def run_stream(options: argparse.Namespace) -> int:
+    if options.every is not None:
+        return run_light(options)
     with open_pipeline(options) as pipeline:
         from heliograph.pipeline.metrics import PipelineCollector, served
         from heliograph.pipeline.schedule import Schedule, Stream
@@ -182,7 +204,13 @@ def run_stream(options: argparse.Namespace) -> int:
 
 def run_once(options: argparse.Namespace) -> int:
     with open_pipeline(options) as pipeline, acknowledging(options, pipeline):
-        return ingest_all(pipeline)
+        code = ingest_all(pipeline)
+        if options.upkeep:
+            from heliograph.pipeline.upkeep import expire
+
+            expire(pipeline, time.time(), options.keep_events, options.keep_ledger)
+            pipeline.tables.vacuum()
+        return code
 
 
 def run_status(options: argparse.Namespace) -> int:

@@ -13,13 +13,15 @@ UNACCOUNTED = 3
 """The exit code when notifications are unaccounted for."""
 GAPS = 4
 """The exit code when all is accounted for, but for events that are known to be missing."""
+EXIT_CODES = {"complete": 0, "missing": UNACCOUNTED, "gaps": GAPS}
+"""By verdict."""
 
 
 def ingest_all(pipeline: "Pipeline") -> int:
     """Ingest what waits, and print the account; return the exit code of its verdict."""
     from heliograph.pipeline.schedule import once, store_account
 
-    bar = Bar("ingesting segments")
+    bar = Bar("ingesting segments", "MB")
     batches = once(pipeline, bar.show)
     bar.end()
     events = sum(item.events for item in batches)

@@ -5,8 +5,9 @@ import time
 import webbrowser
 from datetime import date
 
-from heliograph.cli.pipeline.ingesting import UNACCOUNTED
+from heliograph.cli.pipeline.ingesting import EXIT_CODES
 from heliograph.cli.pipeline.opening import local_directory, open_reader
+from heliograph.cli.progress import Bar
 from heliograph.runtime.errors import StartError
 
 
@@ -32,13 +33,17 @@ def run_report(options: argparse.Namespace) -> int:
 
         first = options.from_day or date(1970, 1, 1)
         last = options.to_day or options.from_day or date(9999, 1, 1)
+        bar = Bar("collecting tables", "tables")
         first, last = report.days_with_events(pipeline, first, last)
-        found = report.collect(pipeline, first, last, time.time(), lines)
+        found = report.collect(pipeline, first, last, time.time(), lines, bar.show)
+        bar.end()
         path = page.write(found, options.out or local_directory(options) / "report")
     print(f"{found.notifications} notifications, {found.unaccounted} unaccounted for")
+    if found.missing_events:
+        print(f"{found.missing_events} events are known to be missing")
     for item in found.tables["reconciliation"].records():
         print(f"{item['day']} {item['column']}: {item['pipeline']}, the router {item['router']}")
     print(path)
     if options.open:
         webbrowser.open(path.absolute().as_uri())
-    return UNACCOUNTED if found.unaccounted else 0
+    return EXIT_CODES[found.verdict.value]

@@ -17,7 +17,7 @@ def run_backfill(options: argparse.Namespace) -> int:
         days = (options.to_day - options.from_day).days + 1
         if days < 1:
             raise StartError("--from is after --to")
-        bar = Bar("making statistics")
+        bar = Bar("making statistics", "days")
         for number in range(days):
             backfill(pipeline, options.from_day + timedelta(days=number))
             bar.show(number + 1, days)

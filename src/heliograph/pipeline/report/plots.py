@@ -1,72 +1,130 @@
-"""Plots as SVG text: enough for a report, readable without scripts, fonts or network."""
+"""Plots as SVG text: enough for a report, readable without scripts, fonts or network.
 
-from collections.abc import Sequence
+A series is coloured by the CSS class `s-NAME`, so that a meaning has one colour in all plots, in
+light and in dark.
+"""
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 860, 220
-LEFT, RIGHT, TOP, BOTTOM = 64, 12, 10, 34
-COLOURS = (
-    "#2f6f4f",
-    "#4c9f70",
-    "#a7c957",
-    "#bc4749",
-    "#d98c5f",
-    "#577590",
-    "#90a4ae",
-    "#b0bec5",
-    "#8d6e63",
-    "#6d6875",
-    "#ff0033",
+WIDTH, HEIGHT = 860, 260
+LEFT, RIGHT, TOP, BOTTOM = 72, 12, 24, 52
+MOST_LABELS = 9
+
+TICKS = (
+    1e-6,
+    1e-5,
+    1e-4,
+    1e-3,
+    0.01,
+    0.1,
+    1.0,
+    10.0,
+    60.0,
+    600.0,
+    3600.0,
+    36e3,
+    864e2,
+    864e3,
+    864e4,
 )
 
 Values = Sequence[float | None]
 
 
-def stacked(labels: Sequence[str], series: dict[str, Values], unit: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """The vertical axis: its title, where its ticks are, and how values are written."""
+
+    title: str
+    low: float
+    high: float
+    ticks: tuple[float, ...]
+    text: Callable[[float], str]
+    is_log: bool = False
+
+    def y(self, value: float) -> float:
+        low, high = self.low, self.high
+        if self.is_log:
+            value, low, high = (math.log10(max(item, self.low)) for item in (value, low, high))
+        return TOP + (HEIGHT - TOP - BOTTOM) * (1 - (value - low) / (high - low))
+
+
+def linear(title: str, most: float) -> Axis:
+    """Return an axis from zero to the next round number."""
+    top = nice(most)
+    return Axis(title, 0.0, top, (0.0, top / 2, top), lambda value: f"{value:,g}")
+
+
+def logarithmic(title: str, values: Sequence[float]) -> Axis:
+    """Return an axis of durations in seconds, with ticks that people know."""
+    positive = [value for value in values if value > 0] or [0.001, 1.0]
+    first = max(bisect_right(TICKS, min(positive)) - 1, 0)
+    last = min(bisect_left(TICKS, max(positive)), len(TICKS) - 1)
+    ticks = TICKS[min(first, last - 1) : last + 1] if last else TICKS[:2]
+    return Axis(title, ticks[0], ticks[-1], ticks, duration, is_log=True)
+
+
+def stacked(title: str, labels: Sequence[str], series: dict[str, Values], unit: str) -> str:
     """Draw a stacked bar for each label, with one colour per series."""
     shown = {name: values for name, values in series.items() if any(values)}
     totals = [sum(values[i] or 0 for values in shown.values()) for i in range(len(labels))]
-    top = nice(max(totals, default=0))
-    step = (WIDTH - LEFT - RIGHT) / max(len(labels), 1)
+    axis = linear(unit, max(totals, default=0))
+    step = _step(labels)
     parts = []
     below = [0.0] * len(labels)
-    for colour, (name, values) in zip(_colours(series, shown), shown.items(), strict=True):
+    for name, values in shown.items():
         for index, value in enumerate(values):
             if not value:
                 continue
-            high = _y(below[index] + value, top)
-            height = _y(below[index], top) - high
-            title = escape(f"{labels[index]} {name}: {value:g}")
+            high = axis.y(below[index] + value)
+            height = axis.y(below[index]) - high
+            text = escape(f"{labels[index]} {name}: {value:,g}")
             parts.append(
-                f'<rect x="{LEFT + index * step:.1f}" y="{high:.1f}" width="{step * 0.9:.2f}"'
-                f' height="{height:.2f}" fill="{colour}"><title>{title}</title></rect>'
+                f'<rect class="s-{escape(name)}" x="{LEFT + index * step:.1f}" y="{high:.1f}"'
+                f' width="{step * 0.9:.2f}" height="{height:.2f}"><title>{text}</title></rect>'
             )
             below[index] += value
-    return _frame(labels, parts, top, unit) + _legend(_colours(series, shown), list(shown))
+    return _frame(title, labels, parts, axis) + _legend(shown)
 
 
-def lines(labels: Sequence[str], series: dict[str, Values], unit: str) -> str:
+def lines(title: str, labels: Sequence[str], series: dict[str, Values], unit: str) -> str:
     """Draw a line for each series, interrupted where a value is missing."""
     shown = {n: values for n, values in series.items() if any(v is not None for v in values)}
-    top = nice(max((v for values in shown.values() for v in values if v is not None), default=0))
-    step = (WIDTH - LEFT - RIGHT) / max(len(labels), 1)
+    known = [value for values in shown.values() for value in values if value is not None]
+    return _lines(title, labels, shown, linear(unit, max(known, default=0)))
+
+
+def durations(title: str, labels: Sequence[str], series: dict[str, Values]) -> str:
+    """Draw a line for each series of seconds, on a logarithmic scale."""
+    shown = {n: values for n, values in series.items() if any(v is not None for v in values)}
+    known = [value for values in shown.values() for value in values if value is not None]
+    return _lines(title, labels, shown, logarithmic("time, logarithmic", known))
+
+
+def _lines(title: str, labels: Sequence[str], shown: dict[str, Values], axis: Axis) -> str:
+    step = _step(labels)
     parts = []
-    for colour, (name, values) in zip(_colours(series, shown), shown.items(), strict=True):
+    for name, values in shown.items():
+        colour = f'class="s-{escape(name)}"'
         run: list[str] = []
         for index, value in enumerate([*values, None]):
             if value is not None:
-                run.append(f"{LEFT + (index + 0.5) * step:.1f},{_y(value, top):.1f}")
-                continue
-            if len(run) == 1:
-                x, y = run[0].split(",")
-                parts.append(f'<circle cx="{x}" cy="{y}" r="2" fill="{colour}"/>')
-            elif run:
+                x, y = LEFT + (index + 0.5) * step, axis.y(value)
+                text = escape(f"{labels[index]} {name}: {axis.text(value)}")
+                run.append(f"{x:.1f},{y:.1f}")
                 parts.append(
-                    f'<polyline points="{" ".join(run)}" fill="none" stroke="{colour}"'
-                    f' stroke-width="1.5"><title>{escape(name)}</title></polyline>'
+                    f'<circle {colour} cx="{x:.1f}" cy="{y:.1f}" r="2.5">'
+                    f"<title>{text}</title></circle>"
                 )
-            run = []
-    return _frame(labels, parts, top, unit) + _legend(_colours(series, shown), list(shown))
+            else:
+                if len(run) > 1:
+                    parts.append(f'<polyline {colour} points="{" ".join(run)}"/>')
+                run = []
+    return _frame(title, labels, parts, axis) + _legend(shown)
 
 
 def nice(value: float) -> float:
@@ -81,43 +139,46 @@ def nice(value: float) -> float:
     return next(size * part for part in (0.1, 0.2, 0.25, 0.5, 1.0) if size * part >= value)
 
 
-def _colours(series: dict[str, Values], shown: dict[str, Values]) -> list[str]:
-    """Return the colours; a series has the same one in every report."""
-    order = list(series)
-    return [COLOURS[order.index(name) % len(COLOURS)] for name in shown]
+def duration(seconds: float) -> str:
+    """Return a time in the unit that people would use."""
+    for size, unit in ((86_400.0, "days"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms")):
+        if abs(seconds) >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} µs"
 
 
-def _y(value: float, top: float) -> float:
-    return TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / top)
+def _step(labels: Sequence[str]) -> float:
+    return (WIDTH - LEFT - RIGHT) / max(len(labels), 1)
 
 
-def _frame(labels: Sequence[str], parts: list[str], top: float, unit: str) -> str:
-    axis = []
-    for share in (0.0, 0.5, 1.0):
-        y = _y(top * share, top)
-        axis.append(
-            f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="#ddd"/>'
-            f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{top * share:g}</text>'
+def _frame(title: str, labels: Sequence[str], parts: list[str], axis: Axis) -> str:
+    drawn = []
+    for value in axis.ticks:
+        y = axis.y(value)
+        drawn.append(
+            f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}"/>'
+            f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{axis.text(value)}</text>'
         )
-    step = (WIDTH - LEFT - RIGHT) / max(len(labels), 1)
-    every = max(1, len(labels) // 8)
-    axis += [
-        f'<text x="{LEFT + (index + 0.5) * step:.1f}" y="{HEIGHT - 16}"'
+    step = _step(labels)
+    every = -(-len(labels) // MOST_LABELS) or 1
+    drawn += [
+        f'<text x="{LEFT + (index + 0.5) * step:.1f}" y="{HEIGHT - BOTTOM + 18}"'
         f' text-anchor="middle">{escape(labels[index])}</text>'
         for index in range(0, len(labels), every)
     ]
-    axis.append(f'<text x="{LEFT}" y="{HEIGHT - 2}">{escape(unit)}</text>')
+    drawn.append(f'<text x="4" y="13">{escape(axis.title)}</text>')
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    drawn.append(f'<text x="{middle}" y="{HEIGHT - 12}" text-anchor="middle">UTC</text>')
+    name = escape(title, quote=True)
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(unit)}">'
-        + "".join(axis)
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{name}, plot">'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{name}, {escape(axis.title)}">'
+        + "".join(drawn)
         + "".join(parts)
-        + "</svg>"
+        + "</svg></div>"
     )
 
 
-def _legend(colours: list[str], names: list[str]) -> str:
-    items = "".join(
-        f'<span><i style="background:{colour}"></i>{escape(name)}</span>'
-        for colour, name in zip(colours, names, strict=True)
-    )
-    return f'<p class="legend">{items}</p>'
+def _legend(shown: dict[str, Values]) -> str:
+    items = "".join(f'<li><i class="s-{escape(name)}"></i>{escape(name)}</li>' for name in shown)
+    return f'<ul class="legend">{items}</ul>' if items else "<p>Nothing.</p>"

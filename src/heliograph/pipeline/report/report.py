@@ -4,14 +4,15 @@
 """
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
 
 from pyspark.sql import DataFrame, functions as f
 
 from heliograph.documents import JsonObject
 from heliograph.pipeline import views
+from heliograph.pipeline.account import Verdict, verdict
 from heliograph.pipeline.jobs import health, stats
 from heliograph.pipeline.jobs.stats import DailyLine
 from heliograph.pipeline.runner import Pipeline
@@ -41,6 +42,10 @@ class Report:
     tables: dict[str, ReportTable]
     missing_events: int = 0
     """Number of events known to be missing, on all days: see the table `coverage`."""
+    explained: int = 0
+    """Number of unaccounted notifications that a known gap may explain."""
+    recovered: dict[str, int] = field(default_factory=dict)
+    """How many of the outcomes were inferred after a kill."""
 
     @property
     def notifications(self) -> int:
@@ -49,6 +54,10 @@ class Report:
     @property
     def unaccounted(self) -> int:
         return self.outcomes.get(UNACCOUNTED, 0)
+
+    @property
+    def verdict(self) -> Verdict:
+        return verdict(self.unaccounted, self.explained, self.missing_events)
 
 
 def days_with_events(pipeline: Pipeline, first: date, last: date) -> tuple[date, date]:
@@ -68,21 +77,27 @@ def collect(
     last: date,
     made_at: float,
     stats_lines: Iterable[DailyLine] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Report:
-    """Collect the report of these days. `stats_lines` are a router's own, for comparison."""
+    """Collect the report of these days. `stats_lines` are a router's own, for comparison.
+
+    `progress` gets the number of tables done, and of all.
+    """
     within = f.to_date("hour").between(first, last)
     outcomes = views.outcomes(pipeline).where(within).cache()
     counts = views.counts(pipeline).where(within).cache()
     try:
         counted = f.when(stats.is_real_token(), f.col("notifications")).otherwise(0)
         rows = outcomes.groupBy("outcome").agg(
-            f.sum("notifications").alias("n"), f.sum(counted).alias("counted")
+            f.sum("notifications").alias("n"),
+            f.sum(counted).alias("counted"),
+            f.sum(f.when(f.col("recovered"), f.col("notifications"))).alias("recovered"),
         )
         of_outcome = {row["outcome"]: row for row in rows.collect()}
         all_counts = views.counts(pipeline)
         daily = stats.daily_lines(all_counts, pipeline.read("actives"), first, last)
         differences = stats.reconcile(daily, stats_lines)
-        tables = _tables(pipeline, outcomes, counts, first, last)
+        tables = _tables(pipeline, outcomes, counts, first, last, progress)
         pushes = counts.where("kind = 'push_accepted' and mode = 'message'").where(
             stats.is_real_token()
         )
@@ -125,11 +140,24 @@ def collect(
         dict(pipeline.offsets.counts),
         tables,
         sum(gap.events for gap in gaps),
+        _explained(pipeline, first, last) if UNACCOUNTED in of_outcome else 0,
+        {o: row["recovered"] for o, row in of_outcome.items() if row["recovered"]},
     )
 
 
+def _explained(pipeline: Pipeline, first: date, last: date) -> int:
+    day = f.to_date(f.timestamp_micros("first_at"))
+    rows = pipeline.ledger().where((f.col("outcome") == UNACCOUNTED) & day.between(first, last))
+    return int(rows.agg(f.count_if("explained")).collect()[0][0])
+
+
 def _tables(
-    pipeline: Pipeline, outcomes: DataFrame, counts: DataFrame, first: date, last: date
+    pipeline: Pipeline,
+    outcomes: DataFrame,
+    counts: DataFrame,
+    first: date,
+    last: date,
+    progress: Callable[[int, int], None],
 ) -> dict[str, ReportTable]:
     by_hour = outcomes.groupBy("hour").pivot("outcome", list(OUTCOMES)).agg(f.sum("notifications"))
     by_host = (
@@ -142,7 +170,7 @@ def _tables(
     sources: dict[str, tuple[str, DataFrame]] = {
         "hours": ("Notifications by hour and outcome", by_hour.orderBy("hour")),
         "latency": (
-            "Latency by hour, in microseconds",
+            "Latency by hour",
             health.latencies(outcomes, "hour").orderBy("hour"),
         ),
         "providers": (
@@ -150,7 +178,7 @@ def _tables(
             health.providers(counts).orderBy("hour", "provider"),
         ),
         "provider_latency": (
-            "Latency by provider and own messaging router, in microseconds",
+            "Latency by provider and own messaging router",
             health.latencies(outcomes, "provider", "smp_host").orderBy("provider", "smp_host"),
         ),
         "failures": (
@@ -172,7 +200,12 @@ def _tables(
             .orderBy(f.desc("count"), "reason"),
         ),
     }
-    return {name: _table(title, frame) for name, (title, frame) in sources.items()}
+    tables = {}
+    for number, (name, (title, frame)) in enumerate(sources.items()):
+        progress(number, len(sources))
+        tables[name] = _table(title, frame)
+    progress(len(sources), len(sources))
+    return tables
 
 
 def _table(title: str, frame: DataFrame) -> ReportTable:
@@ -198,5 +231,6 @@ def _plain(value: object) -> object:
 
 def to_json(report: Report) -> str:
     value = asdict(report)
+    value["verdict"] = report.verdict.value
     value["tables"] = {name: table.records() for name, table in report.tables.items()}
     return json.dumps(value, indent=1)

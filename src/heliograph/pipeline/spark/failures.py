@@ -12,10 +12,12 @@ _ADVICE = (
     (("Permission denied", "AccessControl", "AccessDenied"), "let this user read and write there"),
     (("No space left",), "make room on the disk, and run it again: nothing of the batch counts"),
     (("OutOfMemoryError", "Java heap space"), "give it more: --memory 4g"),
+    (("System memory", "Invalid maximum heap size"), "give it at least --memory 512m"),
     (
         ("No FileSystem for scheme", "ClassNotFoundException"),
         "Spark lacks a package for this URL: --conf spark.jars.packages=...",
     ),
+    (("FileNotFound", "does not exist"), "name an existing place"),
     (("Connection refused", "UnknownHost", "timed out"), "see that the host can be reached"),
 )
 

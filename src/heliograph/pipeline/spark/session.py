@@ -51,8 +51,9 @@ def open_session(
 
     Output of Java and Spark goes to the file `log`, else to standard error.
     """
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
+
+    from heliograph.pipeline.spark.failures import FAILURES, advice, cause
 
     os.environ["JAVA_HOME"] = str(find_java(cache_directory()))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -64,9 +65,11 @@ def open_session(
         if log is not None:
             _start_java({"spark.master": master, **wanted}, log)
         return builder.getOrCreate()
-    except (PySparkException, RuntimeError, OSError) as exc:
+    except (*FAILURES, RuntimeError, OSError) as exc:
+        text = cause(exc)
+        help = advice(text) or "see that --master and --conf are right"
         more = "" if log is None else f"\n{log} has what Spark said"
-        raise StartError(f"Spark does not start on {master}: {exc}{more}") from exc
+        raise StartError(f"Spark does not start on {master}: {text}: {help}{more}") from exc
 
 
 def _start_java(settings: dict[str, str], log: Path) -> None:

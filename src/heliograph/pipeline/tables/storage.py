@@ -92,10 +92,14 @@ class Storage:
 
     def write_text(self, path: str, text: str) -> None:
         """Replace a small file atomically."""
-        temporary = f"{self._root}/{path}.tmp"
-        with self._filesystem.open_output_stream(temporary) as file:
+        # Object storage shows only complete files; elsewhere a rename ensures that.
+        has_rename = (pyarrow.fs.LocalFileSystem, pyarrow.fs.HadoopFileSystem)
+        final = f"{self._root}/{path}"
+        written = f"{final}.tmp" if isinstance(self._filesystem, has_rename) else final
+        with self._filesystem.open_output_stream(written) as file:
             file.write(text.encode())
-        self._filesystem.move(temporary, f"{self._root}/{path}")
+        if written != final:
+            self._filesystem.move(written, final)
 
     def sync_log(self, table: str, version: int) -> None:
         """Make a commit of a local table durable."""

@@ -1,0 +1,89 @@
+"""`heliograph pipeline run --every SECONDS`: without Spark while there is nothing to read."""
+
+import argparse
+import logging
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import nullcontext
+
+from heliograph.cli.pipeline.ingesting import EXIT_CODES
+from heliograph.runtime.errors import StartError
+
+logger = logging.getLogger(__name__)
+
+POLL_SECONDS = 5.0
+UPKEEP_SECONDS = 86_400.0
+STOP_SECONDS = 15.0
+_VERDICTS = {code: verdict for verdict, code in EXIT_CODES.items()}
+SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Java's optimizing compiler costs more than it saves in a short run."""
+
+
+def run_light(options: argparse.Namespace) -> int:
+    """Start `once` in a process of its own whenever something waits, until SIGTERM or SIGINT."""
+    from heliograph.pipeline.metrics import PipelineCollector, served
+    from heliograph.pipeline.watching import Watcher
+
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    watcher = Watcher(options.dir, options.journal, options.every)
+    collector = PipelineCollector(options.dir, options.journal)
+    upkeep_at = float("-inf")
+    watcher.is_due(time.monotonic())  # a wrong place is said now
+    with served(collector, options.metrics) if options.metrics else nullcontext():
+        print(f"ready {options.dir}", flush=True)
+        while not stop.is_set():
+            now = time.monotonic()
+            try:
+                is_due = watcher.is_due(now)
+            except StartError as exc:
+                logger.error("%s", exc)
+                is_due = False
+            if is_due:
+                code = _run_batch(command(options, upkeep=now >= upkeep_at), stop)
+                if code in _VERDICTS:
+                    upkeep_at = now + UPKEEP_SECONDS if now >= upkeep_at else upkeep_at
+                    collector.batch_seconds = time.monotonic() - now
+                    logger.info("a batch took %.1f s: %s", collector.batch_seconds, _VERDICTS[code])
+                elif not stop.is_set():
+                    logger.error("a batch failed, see above; the next one takes all of it again")
+                watcher.ran(time.monotonic())
+            stop.wait(POLL_SECONDS)
+    return 0
+
+
+def command(options: argparse.Namespace, *, upkeep: bool) -> list[str]:
+    """Return the command of one batch."""
+    words = [sys.executable, "-m", "heliograph", "pipeline", "once", "--dir", str(options.dir)]
+    words += ["--master", options.master, "--memory", options.memory]
+    for journal in options.journal:
+        words += ["--journal", journal]
+    conf = {"spark.driver.extraJavaOptions": " ".join(SMALL), **dict(options.conf)}
+    for key, value in conf.items():
+        words += ["--conf", f"{key}={value}"]
+    for name in ("push_ttl", "grace", "retire_after"):
+        if (value := getattr(options, name)) is not None:
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    words += ["--verbose"] if options.verbose else []
+    words += ["--no-acknowledge"] if options.no_acknowledge else []
+    if upkeep:
+        words += ["--upkeep", "--keep-events", str(options.keep_events)]
+        words += ["--keep-ledger", str(options.keep_ledger)]
+    return words
+
+
+def _run_batch(words: list[str], stop: threading.Event) -> int:
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=sys.stderr)  # noqa: S603
+    while process.poll() is None and not stop.wait(0.2):
+        pass
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return process.wait()

@@ -1,0 +1,62 @@
+"""Watch journals without Spark: is there something to read, and is it time to?
+
+While nothing is sealed, a look costs one system call for each router.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from heliograph.pipeline import source
+from heliograph.pipeline.tables.offsets import read_offsets
+from heliograph.runtime.errors import StartError
+
+LARGE_BYTES = 32 << 20
+"""Size from which segments are read at once: to start Spark costs little beside it."""
+
+
+class Watcher:
+    """Decides when a batch is due: `every` seconds after the last one, if there is something."""
+
+    def __init__(self, place: Path | str, journals: Sequence[str], every: float) -> None:
+        self._place = place
+        self._journals = journals
+        self._every = every
+        self._due_at = float("-inf")
+        self._seen: dict[str, int] = {}
+
+    def is_due(self, now: float) -> bool:
+        """Return True if a batch should run at the monotonic time `now`. Raises `StartError`."""
+        if any("://" in journal for journal in self._journals):
+            return now >= self._due_at  # only Spark can list it
+        changed = self._changes()
+        if changed == self._seen:
+            return False
+        offsets = read_offsets(self._place)
+        waiting = [
+            item.size
+            for journal in self._journals
+            for item in source.list_segments(journal, None)
+            if not source.is_ingested(item, offsets)
+        ]
+        if not waiting:
+            self._seen = changed
+        return bool(waiting) and (now >= self._due_at or sum(waiting) >= LARGE_BYTES)
+
+    def ran(self, now: float) -> None:
+        """Note that a batch ended."""
+        self._due_at = now + self._every
+
+    def _changes(self) -> dict[str, int]:
+        """Return when the folder of each router changed last."""
+        found = {}
+        for journal in self._journals:
+            try:
+                for entry in os.scandir(journal):
+                    if entry.name[0] not in "._":
+                        found[entry.path] = entry.stat().st_mtime_ns
+            except FileNotFoundError as exc:
+                raise StartError(
+                    f"there is no journal at {journal}: name the directory in which routers journal"
+                ) from exc
+        return found
