@@ -9,10 +9,12 @@ from pathlib import Path
 
 from heliograph.agent.connections import queues, servers
 from heliograph.agent.connections.invitation import Invitation
-from heliograph.agent.connections.short_link import ShortLink
+from heliograph.agent.connections.link_data import Contact
+from heliograph.agent.connections.short_link import LinkKind, ShortLink
 from heliograph.agent.engine import AgentSettings, Engine, OnEvent
 from heliograph.agent.errors import (
     AgentError,
+    BadInvitation,
     BadNotification,
     MessageTooLong,
     Prohibited,
@@ -115,13 +117,26 @@ class Agent:
         address = None if smp_address is None else _address(smp_address)
         operations = self._engine.connections
         if isinstance(invitation, str) and ShortLink.is_text(invitation):
-            created = await operations.join_link(ShortLink.parse(invitation), address)
+            link = operations.parse_link(invitation)
+            created = await operations.join_link(link, address)
         else:
             full = Invitation.parse(invitation) if isinstance(invitation, str) else invitation
             created = await operations.join(full, address)
         await self._engine.queue_added(created)
         self._engine.sender.wake(created.queue.conn_id)
         return created.queue.conn_id
+
+    async def read_link(self, link: str) -> Contact:
+        """Read what a contact link leads to: an address, a group, a channel or a relay.
+
+        Its signatures are checked. The connection request and the user data are in the format of
+        the agent that made the link. Raises `BadInvitation` or `RouterError`.
+        """
+        operations = self._engine.connections
+        found = operations.parse_link(link)
+        if found.kind is LinkKind.INVITATION:
+            raise BadInvitation("a one-time link is read by joining it")
+        return await operations.read_contact(found)
 
     async def rotate_queue(self, conn_id: str, smp_address: ServerAddress | str) -> None:
         """Receive through a new queue at this router; the old one is deleted when it is empty."""

@@ -8,9 +8,10 @@ from typing import NamedTuple
 from heliograph.agent.clients import ClientPool, ClientPurpose, is_temporary
 from heliograph.agent.connections import links, queues
 from heliograph.agent.connections.invitation import Invitation
+from heliograph.agent.connections.link_data import Contact, open_contact, open_link, seal_link
 from heliograph.agent.connections.queues import NewRcvQueue
 from heliograph.agent.connections.servers import server_for
-from heliograph.agent.connections.short_link import ShortLink, open_link, seal_link
+from heliograph.agent.connections.short_link import LinkKind, ShortLink
 from heliograph.agent.connections.subscribing import RECEIVABLE
 from heliograph.agent.errors import (
     BadInvitation,
@@ -99,11 +100,29 @@ class ConnectionOperations:
         text = None if link is None else str(link)
         return CreatedQueue(queue, client), replace(_invitation(new), link=text)
 
+    def parse_link(self, text: str) -> ShortLink:
+        """Parse a short link, which may leave out one of our routers. Raises `BadInvitation`."""
+        return ShortLink.parse(text, self._routes.own_routers)
+
+    async def read_contact(self, link: ShortLink) -> Contact:
+        """Read what a contact link leads to (LGET)."""
+        try:
+            route = await self._routes.to(link.address)
+            answer = await route.request(smp.LGET(), link.link_id, None)
+        except ClientError as exc:
+            raise router_error(exc, "there is no such link: it may have been deleted") from exc
+        return open_contact(link, answer.fixed_data, answer.user_data)
+
     async def join_link(self, link: ShortLink, address: ServerAddress | None) -> CreatedQueue:
         """Secure the queue of a link (LKEY), then join the invitation that it leads to.
 
         The key is stored first: LKEY may be repeated with the same key, and with no other.
         """
+        if link.kind is not LinkKind.INVITATION:
+            raise BadInvitation(
+                "links of contact addresses, groups and channels can be read, but not joined: ask"
+                " for a one-time link, https://host/i#..."
+            )
         vault, place = self._store.vault, (link.address.fingerprint, link.link_id)
         fresh = generate_key_pair(Algorithm.X25519).private
         key = await self._store.write(lambda tx: links.key_for(tx, vault, *place, fresh))

@@ -1,179 +1,176 @@
-"""One-time short links: a text that leads to an invitation stored, encrypted, at its router.
+"""The text of short links, which lead to data stored, encrypted, at a messaging router.
 
-    https://<host>/i#<link ID>/<link key>?p=<port>&c=<fingerprint>
+    https://<host>/i#<link ID>/<link key>?h=<more hosts>&p=<port>&c=<fingerprint>
     simplex:/i#<link ID>/<link key>?h=<hosts>&p=<port>&c=<fingerprint>
+    https://<host>/a#<link key>?...       a contact address; c a channel, g a group, r a relay
 
-The link key is the hash of the fixed data, so that a router can neither read nor replace it. Both
-parts of the data are signed by a root key, which is part of the fixed one.
+The link of a contact address has no link ID, because it follows from the link key. A link to a
+router that its reader knows may be without `p` and `c`.
 """
 
-import hashlib
 import re
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from urllib.parse import parse_qsl, quote
 
-from heliograph.agent.connections.invitation import Invitation, invitation_codec
 from heliograph.agent.errors import BadInvitation
-from heliograph.crypto.boxes import box_padded, open_box_padded, random_nonce
 from heliograph.crypto.chains import hkdf
-from heliograph.crypto.errors import CryptoError
-from heliograph.crypto.keys import KeyPair, sign, verify
-from heliograph.wire.addresses import Scheme, ServerAddress, decode_host
+from heliograph.wire.addresses import Scheme, ServerAddress, decode_host, smp_server
 from heliograph.wire.errors import WireError
-from heliograph.wire.keys import Algorithm, public_key_algorithm
-from heliograph.wire.primitives import (
-    Reader,
-    b64decode,
-    b64encode,
-    encode_short,
-    u16,
-)
+from heliograph.wire.primitives import Codec, Reader, b64decode, b64encode, encode_short
 
-AGENT_VERSIONS = (2, 7)
-FIXED_SIZE, USER_SIZE = 2008, 13784
-"""Padded sizes of the signed data, before encryption."""
-NONCE_SIZE = 24
 KEY_SIZE = 32
-MAX_USER_DATA = 254
+LINK_ID_SIZE = 24
 
-_INFO = b"SimpleXInvLink"
 _TEXT = re.compile(
-    r"(?:https://(?P<host>[^/#?]+)|simplex:)/i#(?P<link_id>[\w-]+)/(?P<key>[\w-]+)/?(?:\?(?P<query>.*))?",
+    r"(?:https://(?P<host>[^/#?]+)|simplex:)/"
+    r"(?:i/?#(?P<link_id>[\w-]+)/|(?P<kind>[acgrACGR])/?#)(?P<key>[\w-]+)/?(?:\?(?P<query>.*))?",
     re.ASCII,
 )
-_OTHER = re.compile(r"(?:https://[^/#?]+|simplex:)/(?:[acgr]#|invitation|contact)")
+_OTHER = re.compile(r"(?:https://[^/#?]+|simplex:)/(?:[iacgr]/?#|invitation|contact)")
+
+
+class LinkKind(Enum):
+    """What a link leads to, as the letter in its text."""
+
+    INVITATION = "i"
+    CONTACT = "a"
+    CHANNEL = "c"
+    GROUP = "g"
+    RELAY = "r"
 
 
 @dataclass(frozen=True, slots=True)
 class ShortLink:
+    """A short link. The fingerprint of `address` is empty while its router is not known."""
+
     address: ServerAddress
     link_id: bytes = field(repr=False)
     link_key: bytes = field(repr=False)
+    kind: LinkKind = LinkKind.INVITATION
+
+    @classmethod
+    def contact(
+        cls, address: ServerAddress, link_key: bytes, kind: LinkKind = LinkKind.CONTACT
+    ) -> "ShortLink":
+        return cls(address, contact_keys(link_key)[0], link_key, kind)
+
+    @property
+    def box_key(self) -> bytes:
+        """The key of the data that the link leads to."""
+        if self.kind is LinkKind.INVITATION:
+            return invitation_key(self.link_key)
+        return contact_keys(self.link_key)[1]
 
     def __str__(self) -> str:
         first, *others = (host.text for host in self.address.hosts)
-        query = [f"h={quote(','.join(others), safe='')}"] if others else []
+        return self._text(f"https://{first}", others)
+
+    @property
+    def app_text(self) -> str:
+        """The text that opens the app directly."""
+        return self._text("simplex:", [host.text for host in self.address.hosts])
+
+    def _text(self, authority: str, hosts: list[str]) -> str:
+        query = [f"h={quote(','.join(hosts), safe='')}"] if hosts else []
         if self.address.port:
             query.append(f"p={self.address.port}")
-        query.append(f"c={_unpadded(self.address.fingerprint)}")
-        key = f"{_unpadded(self.link_id)}/{_unpadded(self.link_key)}"
-        return f"https://{first}/i#{key}?{'&'.join(query)}"
+        if self.address.fingerprint:
+            query.append(f"c={_unpadded(self.address.fingerprint)}")
+        key = _unpadded(self.link_key)
+        if self.kind is LinkKind.INVITATION:
+            key = f"{_unpadded(self.link_id)}/{key}"
+        return f"{authority}/{self.kind.value}#{key}" + (f"?{'&'.join(query)}" if query else "")
 
     @staticmethod
     def is_text(text: str) -> bool:
         """Return whether a text is a short link of any kind, rather than a full link."""
-        return bool(_TEXT.fullmatch(text.strip()) or _OTHER.match(text.strip()))
+        return bool(_OTHER.match(text.strip()))
 
     @classmethod
-    def parse(cls, text: str) -> "ShortLink":
-        """Parse the text of a short link. Raises `BadInvitation`."""
+    def parse(cls, text: str, known: Iterable[ServerAddress] = ()) -> "ShortLink":
+        """Parse the text of a short link, to one of the `known` routers if it names none.
+
+        Raises `BadInvitation`.
+        """
         match = _TEXT.fullmatch(text.strip())
         if match is None:
-            raise BadInvitation(
-                "not a one-time short link: it has the form https://host/i#...; links of contact"
-                " addresses, groups and channels cannot be joined"
-            )
+            raise BadInvitation("not a short link: it has the form https://host/i#...")
         query = dict(parse_qsl(match["query"] or "", keep_blank_values=True))
         hosts = [match["host"]] if match["host"] else []
         hosts += query["h"].split(",") if query.get("h") else []
-        if not hosts or not query.get("c"):
-            raise BadInvitation("a short link without its router: ask for one with `c=` in it")
-        port = query.get("p", "")
+        if not hosts:
+            raise BadInvitation("a short link without its router: ask for one with `h=` in it")
         try:
+            fingerprint = b64decode(query["c"]) if query.get("c") else b""
             address = ServerAddress(
-                Scheme.SMP, tuple(map(decode_host, hosts)), port, b64decode(query["c"])
+                Scheme.SMP, tuple(map(decode_host, hosts)), query.get("p", ""), fingerprint
             )
-            link_id, key = b64decode(match["link_id"]), b64decode(match["key"])
-            if len(address.fingerprint) != KEY_SIZE or not address.effective_port:
+            link_id = b64decode(match["link_id"]) if match["link_id"] else b""
+            key = b64decode(match["key"])
+            if len(fingerprint) not in (0, KEY_SIZE) or not address.effective_port:
                 raise BadInvitation("a damaged short link: its router address is invalid")
         except WireError as exc:
             raise BadInvitation(f"a damaged short link: {exc}") from None
         if len(key) != KEY_SIZE or len(link_id) > 255:
             raise BadInvitation("a damaged short link: its key has a wrong length")
+        address = _restored(address, known)
+        if match["kind"]:
+            return cls.contact(address, key, LinkKind(match["kind"].lower()))
         return cls(address, link_id, key)
 
 
-@dataclass(frozen=True, slots=True)
-class SealedLink:
-    """The encrypted data of a link, as routers store it, and the key that decrypts it."""
-
-    link_key: bytes = field(repr=False)
-    fixed: bytes = field(repr=False)
-    user: bytes = field(repr=False)
+def invitation_key(link_key: bytes) -> bytes:
+    """Return the key of the data of an invitation."""
+    return hkdf(b"", link_key, b"SimpleXInvLink", KEY_SIZE)
 
 
-def seal_link(invitation: Invitation, root: KeyPair, user_data: bytes = b"") -> SealedLink:
-    """Encrypt an invitation for its link. `root` must be a fresh Ed25519 key pair."""
-    if len(user_data) > MAX_USER_DATA:
-        raise ValueError(f"{len(user_data)} bytes of user data, of at most {MAX_USER_DATA}")
-    versions = b"".join(map(u16.encode, AGENT_VERSIONS))
-    fixed = versions + encode_short(root.public) + invitation_codec.encode(invitation)
-    user = b"I" + versions + encode_short(user_data)
-    link_key = hashlib.sha3_256(fixed).digest()
-    key = _box_key(link_key)
-    return SealedLink(
-        link_key,
-        _seal(key, _signed(root, fixed), FIXED_SIZE),
-        _seal(key, _signed(root, user), USER_SIZE),
-    )
+def contact_keys(link_key: bytes) -> tuple[bytes, bytes]:
+    """Return the link ID of a contact address, and the key of its data."""
+    derived = hkdf(b"", link_key, b"SimpleXContactLink", LINK_ID_SIZE + KEY_SIZE)
+    return derived[:LINK_ID_SIZE], derived[LINK_ID_SIZE:]
 
 
-def open_link(link: ShortLink, sender_id: bytes, fixed: bytes, user: bytes) -> Invitation:
-    """Decrypt and check the data of a link. Raises `BadInvitation`."""
+def _restored(address: ServerAddress, known: Iterable[ServerAddress]) -> ServerAddress:
+    """Return the known router that a link without fingerprint means. Raises `BadInvitation`."""
+    if address.fingerprint:
+        return address
+    found = [router for router in known if address.hosts[0] in router.hosts]
+    if not found:
+        raise BadInvitation("a short link to an unknown router: ask for one with `c=` in it")
+    return found[0].without_password()
+
+
+def shortened(link: ShortLink, known: Iterable[ServerAddress]) -> ShortLink:
+    """Return the link without what a reader who knows the router can restore."""
+    if link.address not in {router.without_password() for router in known}:
+        return link
+    first = link.address.hosts[:1]
+    return replace(link, address=replace(link.address, hosts=first, port="", fingerprint=b""))
+
+
+def _encode(link: ShortLink) -> bytes:
+    place, key = smp_server.encode(link.address), encode_short(link.link_key)
+    if link.kind is LinkKind.INVITATION:
+        return b"I" + place + encode_short(link.link_id) + key
+    return b"C" + link.kind.value.upper().encode() + place + key
+
+
+def _decode(reader: Reader) -> ShortLink:
+    mode = reader.take(1)
+    if mode == b"I":
+        return ShortLink(smp_server.decode(reader), reader.short(), reader.short())
     try:
-        root, request = open_fixed(link.link_key, fixed)
-        open_user(link.link_key, root, user)
-        invitation = invitation_codec.decode(Reader(request))
-    except (CryptoError, WireError) as exc:
-        raise BadInvitation(f"the router's data does not belong to this link: {exc}") from None
-    place = invitation.address.fingerprint, invitation.snd_id
-    if place != (link.address.fingerprint, sender_id):
-        raise BadInvitation("the router's data is of another queue than the link's")
-    return invitation
+        kind = LinkKind(reader.take(1).decode("ascii", "replace").lower())
+    except ValueError:
+        kind = LinkKind.INVITATION
+    if mode != b"C" or kind is LinkKind.INVITATION:
+        raise reader.fail("not a short link")
+    return ShortLink.contact(smp_server.decode(reader), reader.short(), kind)
 
 
-def open_fixed(link_key: bytes, boxed: bytes) -> tuple[bytes, bytes]:
-    """Return the root key and the connection request. Raises `CryptoError` or `WireError`."""
-    signature, data = _open(link_key, boxed)
-    if hashlib.sha3_256(data).digest() != link_key:
-        raise CryptoError("its hash differs from the link key")
-    reader = Reader(data)
-    reader.u16()
-    reader.u16()
-    root = reader.short()
-    if public_key_algorithm(root) is not Algorithm.ED25519 or not verify(root, signature, data):
-        raise CryptoError("its signature does not fit")
-    return root, reader.tail()
-
-
-def open_user(link_key: bytes, root: bytes, boxed: bytes) -> bytes:
-    """Return the user data of an invitation. Raises `CryptoError` or `WireError`."""
-    signature, data = _open(link_key, boxed)
-    reader = Reader(data)
-    if reader.take(1) != b"I" or not verify(root, signature, data):
-        raise CryptoError("its signature does not fit")
-    reader.u16()
-    reader.u16()
-    return reader.short()
-
-
-def _box_key(link_key: bytes) -> bytes:
-    return hkdf(b"", link_key, _INFO, KEY_SIZE)
-
-
-def _signed(root: KeyPair, data: bytes) -> bytes:
-    return encode_short(sign(root.private, data)) + data
-
-
-def _seal(key: bytes, data: bytes, size: int) -> bytes:
-    nonce = random_nonce()
-    return nonce + box_padded(key, nonce, data, size)
-
-
-def _open(link_key: bytes, boxed: bytes) -> tuple[bytes, bytes]:
-    """Return the signature and the signed bytes."""
-    reader = Reader(open_box_padded(_box_key(link_key), boxed[:NONCE_SIZE], boxed[NONCE_SIZE:]))
-    return reader.short(), reader.tail()
+short_link_codec = Codec[ShortLink]("short link", _encode, _decode)
 
 
 def _unpadded(data: bytes) -> str:

@@ -113,6 +113,10 @@ class Routes:
         self._config = config
         self._sessions: dict[bytes, _Session] = {}
 
+    @property
+    def own_routers(self) -> tuple[ServerAddress, ...]:
+        return self._settings.servers
+
     async def to(self, destination: ServerAddress) -> Route:
         """Return the route to a router. Raises `ClientError`."""
         protected = is_protected(destination, self._config.socks)
