@@ -335,7 +335,7 @@ class SmpRouter(Closing):
         """Delete expired messages and notifications, a page at a time."""
         settings = self.settings
         before = int(now - settings.message_ttl)
-        while expired := await self.store.expire_messages(before, int(now)):
+        while expired := await self.store.expire_messages(before):
             self.observer.messages_expired(sum(len(seqs) for seqs, _ in expired.values()))
             self.queues.shrink(expired)
         more = True

@@ -1,5 +1,6 @@
 """Short links: the reference's vectors, what is sealed opens, and what was changed does not."""
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -258,3 +259,47 @@ def test_full_links_are_no_short_ones() -> None:
 def test_secrets_are_not_shown() -> None:
     assert "kkkk" not in repr(ShortLink(ADDRESS, b"l" * 24, b"k" * 32))
     assert repr(DATA) == "SealedLink()"
+
+
+LINKS = st.builds(
+    ShortLink.contact,
+    st.just(ADDRESS),
+    st.binary(min_size=32, max_size=32),
+    st.sampled_from(list(LinkKind)[1:]),
+)
+KEYS = st.sampled_from([ROOT.public, ONE.public, TWO.public])
+OWNERS = st.builds(Owner, st.binary(max_size=50), KEYS, st.binary(min_size=64, max_size=64))
+
+
+@given(
+    data=st.builds(
+        ContactData,
+        st.binary(max_size=400),
+        st.booleans(),
+        st.lists(OWNERS, max_size=4).map(tuple),
+        st.lists(LINKS, max_size=4).map(tuple),
+    ),
+    later=st.binary(max_size=9),
+)
+def test_contact_data_both_ways(data: ContactData, later: bytes) -> None:
+    """What later versions append is ignored."""
+    encoded = contact_data_codec.encode(data)
+    assert contact_data_codec.decode(Reader(encoded + later)) == data
+
+
+@given(data=st.binary(max_size=300))
+def test_any_bytes_are_contact_data_or_refused(data: bytes) -> None:
+    with contextlib.suppress(WireError):
+        contact_data_codec.decode(Reader(data))
+
+
+@given(link=LINKS | st.just(LINK))
+def test_texts_both_ways(link: ShortLink) -> None:
+    assert ShortLink.parse(str(link)) == ShortLink.parse(link.app_text) == link
+    assert short_link_codec.decode(Reader(short_link_codec.encode(link))) == link
+
+
+@given(text=st.text(max_size=80) | st.from_regex(r"simplex:/[iacgr]#.{0,80}"))
+def test_any_text_is_a_link_or_refused(text: str) -> None:
+    with contextlib.suppress(BadInvitation):
+        ShortLink.parse(text, [ADDRESS])

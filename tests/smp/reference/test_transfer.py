@@ -1,5 +1,6 @@
 """Whole stores as the reference's logs, in both directions and over both kinds of store."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from heliograph.db.dialects import Dialect, open_dialect
 from heliograph.runtime.reference import storelog
 from heliograph.runtime.reference.storelog import StoreLogError
 from heliograph.smp.reference.transfer import SmpExport, SmpImport
+from heliograph.smp.store import store
 from heliograph.smp.store.schema import MIGRATIONS
 from heliograph.wire import smp
 from heliograph.wire.smp.fields import QueueMode
@@ -247,3 +249,17 @@ async def check_moved(world: World, queue: Queue, off: Queue) -> None:
     link = await alice.ask(smp.LGET(), b"l" * 24)
     assert (link.fixed_data, link.user_data) == (b"fixed", b"user")
     assert await off.send(alice, b"hello") == AUTH
+
+
+async def test_imported_messages_expire_in_whatever_order_they_came(
+    dialect: Dialect, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message log is sorted by queue, and not by time."""
+    monkeypatch.setattr(store, "_EXPIRED_PAGE", 2)
+    now = int(time.time())
+    fresh = [f"v3 {R} {b64(b'm%d' % number)} {now} quota" for number in range(3)]
+    old = [f"v3 {b64(OTHER_RID)} {b64(b'o%d' % number)} 1767225600 quota" for number in range(3)]
+    imported(dialect, tmp_path / "log", CREATE, OTHER_CREATE, *fresh, *old)
+    async with a_world(url) as world:
+        await until(lambda: world.router.observer.counters.messages_expired == 3)
+        assert (await world.router.store.counts())[2] == 3

@@ -40,6 +40,7 @@ MIGRATIONS = (
             body {blob}
         );
         CREATE INDEX messages_by_queue ON messages (recipient_id, seq);
+        CREATE INDEX messages_by_time ON messages (timestamp);
         CREATE TABLE notifications (
             seq {serial} PRIMARY KEY,
             notifier_id {blob} NOT NULL,

@@ -247,17 +247,15 @@ class SmpStore:
         )
         return [recipient_id for (recipient_id,) in rows]
 
-    async def expire_messages(self, before: int, now: int) -> dict[bytes, Expired]:
+    async def expire_messages(self, before: int) -> dict[bytes, Expired]:
         """Delete a page of messages older than `before`; return them by queue."""
 
         def expire(tx: Transaction) -> dict[bytes, Expired]:
-            # Messages stamped in the future by a wrong clock must not block the others.
-            oldest = tx.query(
-                "SELECT recipient_id, seq, timestamp FROM messages WHERE timestamp <= ?"
-                " ORDER BY seq LIMIT ?",
-                (now, _EXPIRED_PAGE),
+            rows = tx.query(
+                "SELECT recipient_id, seq FROM messages WHERE timestamp < ?"
+                " ORDER BY timestamp LIMIT ?",
+                (before, _EXPIRED_PAGE),
             )
-            rows = [(recipient_id, seq) for recipient_id, seq, at in oldest if at < before]
             tx.many("DELETE FROM messages WHERE seq = ?", [(seq,) for _, seq in rows])
             seqs: dict[bytes, list[int]] = {}
             for recipient_id, seq in rows:
