@@ -154,7 +154,8 @@ def _encode(link: ShortLink) -> bytes:
     place, key = smp_server.encode(link.address), encode_short(link.link_key)
     if link.kind is LinkKind.INVITATION:
         return b"I" + place + encode_short(link.link_id) + key
-    return b"C" + link.kind.value.upper().encode() + place + key
+    kind: str = link.kind.value
+    return b"C" + kind.upper().encode() + place + key
 
 
 def _decode(reader: Reader) -> ShortLink:
