@@ -1,46 +1,17 @@
 """`heliograph doctor` as an operator uses it."""
 
 import json
-import os
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from heliograph.system.install import create
+from tests.cli.processes import ready, run, starting, stop
 
-TIMEOUT = 60
 pytestmark = pytest.mark.timeout(240)  # commands are processes, one after the other
-COMMAND = [
-    sys.executable,
-    "-c",
-    "import sys; from heliograph.cli.main import main; sys.exit(main())",
-]
-
-
-def environment(**variables: str) -> dict[str, str]:
-    inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith("HELIOGRAPH_")
-    }
-    return {**inherited, **variables}
-
-
-def run(*arguments: object, **variables: str) -> "subprocess.CompletedProcess[str]":
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        env=environment(**variables),
-        check=False,
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
 
 
 @pytest.fixture(scope="module")
@@ -61,21 +32,11 @@ def home(template: Path, tmp_path: Path) -> Path:
 def running(request: pytest.FixtureRequest, home: Path) -> Iterator[Path]:
     """The directory of a router that runs."""
     directory = home / request.param
-    process = subprocess.Popen(
-        [*COMMAND, request.param, "start", "--dir", str(directory)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment(),
-    )
-    assert process.stdout is not None
-    with process.stdout:
-        try:
-            assert process.stdout.readline().startswith("ready ")
-            yield directory
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(TIMEOUT)
+    with starting(request.param) as start:
+        process = start("--dir", directory)
+        ready(process)
+        yield directory
+        stop(process)
 
 
 def test_all_routers_of_a_home(home: Path) -> None:

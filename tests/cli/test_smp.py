@@ -2,18 +2,16 @@
 
 import asyncio
 import json
-import os
 import re
 import shutil
 import signal
 import socket
 import stat
 import subprocess
-import sys
 import tomllib
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,59 +26,22 @@ from heliograph.wire.addresses import decode_address
 from heliograph.wire.keys import Algorithm
 from heliograph.wire.smp.fields import MsgFlags, QueueMode, QueueReqData
 from heliograph.wire.table import PING, PONG
+from tests.cli.processes import TIMEOUT, Start, free_port, ready, run as run_command, starting, stop
 from tests.db.postgres import shared_postgres
 from tests.smp.reference.test_storelog import CREATE
 from tests.smp.reference.test_transfer import MESSAGE
 
-TIMEOUT = 60
 pytestmark = pytest.mark.timeout(240)  # commands are processes, one after the other
-COMMAND = [
-    sys.executable,
-    "-c",
-    "import sys; from heliograph.cli.main import main; sys.exit(main())",
-]
-
-Process = subprocess.Popen[str]
-Start = Callable[..., Process]
-
-
-def environment(**variables: str) -> dict[str, str]:
-    inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith("HELIOGRAPH_SMP")
-    }
-    return {**inherited, **variables}
 
 
 def run(*arguments: object, **variables: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [*COMMAND, "smp", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        env=environment(**variables),
-        check=False,
-    )
+    return run_command("smp", *arguments, **variables)
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    started: list[Process] = []
-
-    def start(*arguments: object, **variables: str) -> Process:
-        process = subprocess.Popen(
-            [*COMMAND, "smp", "start", *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(**variables),
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    with starting("smp") as start:
+        yield start
 
 
 @pytest.fixture(scope="module")
@@ -95,19 +56,6 @@ def directory(template: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(template, tmp_path / "router"))
 
 
-def ready(process: Process) -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line.startswith("ready smp://"), process.communicate(timeout=TIMEOUT)
-    return line.removeprefix("ready ").rstrip("\n")
-
-
-def stop(process: Process, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-    process.send_signal(number)
-    out, err = process.communicate(timeout=TIMEOUT)
-    return process.returncode, out, err
-
-
 def http(port: int, path: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=TIMEOUT) as answer:
@@ -115,12 +63,6 @@ def http(port: int, path: str) -> tuple[int, str]:
     except urllib.error.HTTPError as exc:
         with exc:
             return exc.code, exc.read().decode()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def test_init_says_what_it_made_and_what_is_next(tmp_path: Path) -> None:

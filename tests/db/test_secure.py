@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,18 +18,13 @@ from heliograph.crypto.certificates import (
 from heliograph.db.database import Database, Migration
 from heliograph.db.errors import DatabaseError
 from heliograph.runtime.authority import Authority
+from tests.cli.processes import free_port
 from tests.db.postgres import Postgres
 from tests.keys import fixed_p256_key
 
 MIGRATIONS = [Migration("one", "CREATE TABLE numbers (number INTEGER NOT NULL);")]
 PASSWORD = "a/b@c d%:?"
 VALID_FROM = 1_700_000_000.0
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def tls_installation() -> Path | None:

@@ -31,23 +31,31 @@ ones are complete, so a router still starts after an interruption.
 """
 
 
-def add_action(
-    actions: Subparsers, part: str, name: str, help: str, run: Run, description: str | None = None
+def add_parser(
+    commands: Subparsers,
+    name: str,
+    help: str,
+    description: str | None,
+    directory: Path,
+    place: str,
 ) -> argparse.ArgumentParser:
-    """Add a command with `--dir`. Errors that the operator can fix end it with code 1."""
-    parser: argparse.ArgumentParser = actions.add_parser(
+    """Add a command with `--dir`, whose default is `directory`; `place` is the option's help."""
+    parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=help,
         description=description or f"{help[0].upper()}{help[1:]}.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument(
-        "--dir",
-        type=Path,
-        default=default_home() / part,
-        metavar="DIR",
-        help=f"the router's directory (default: $HELIOGRAPH_HOME/{part}, or ~/.heliograph/{part})",
-    )
+    parser.add_argument("--dir", type=Path, default=directory, metavar="DIR", help=place)
+    return parser
+
+
+def add_action(
+    actions: Subparsers, part: str, name: str, help: str, run: Run, description: str | None = None
+) -> argparse.ArgumentParser:
+    """Add a command with `--dir`. Errors that the operator can fix end it with code 1."""
+    place = f"the router's directory (default: $HELIOGRAPH_HOME/{part}, or ~/.heliograph/{part})"
+    parser = add_parser(actions, name, help, description, default_home() / part, place)
 
     def run_in_directory(options: argparse.Namespace) -> int:
         options.dir = router_directory(options.dir, part)

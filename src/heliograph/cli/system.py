@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
-from heliograph.cli.actions import Run, default_home, reporting
+from heliograph.cli.actions import Run, add_parser, default_home, reporting
 from heliograph.cli.arguments import Subparsers
 from heliograph.documents import JsonObject
 from heliograph.runtime import process
@@ -77,19 +77,8 @@ def add_command(
     commands: Subparsers, name: str, help: str, run: Run, description: str | None = None
 ) -> argparse.ArgumentParser:
     """Add a command whose `--dir` is a system's directory."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=help,
-        description=description or f"{help[0].upper()}{help[1:]}.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--dir",
-        type=Path,
-        default=default_home(),
-        metavar="DIR",
-        help="the system's directory (default: $HELIOGRAPH_HOME, or ~/.heliograph)",
-    )
+    place = "the system's directory (default: $HELIOGRAPH_HOME, or ~/.heliograph)"
+    parser = add_parser(commands, name, help, description, default_home(), place)
     parser.set_defaults(run=reporting(f"heliograph {name}", _with_access(run)))
     return parser
 

@@ -2,17 +2,14 @@
 
 import asyncio
 import json
-import os
 import shutil
-import signal
 import socket
 import sqlite3
 import stat
 import subprocess
-import sys
 import tomllib
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,60 +24,21 @@ from heliograph.wire.keys import Algorithm
 from heliograph.wire.ntf.tokens import APNSDeviceToken, PushProvider, TokenStatus
 from heliograph.wire.primitives import b64encode
 from heliograph.wire.table import PING, PONG
+from tests.cli.processes import TIMEOUT, Start, free_port, ready, run as run_command, starting, stop
 from tests.ntf.reference.test_ini import INI
 from tests.ntf.reference.test_storelog import ID, SCREATE, TCREATE
 
-TIMEOUT = 60
 pytestmark = pytest.mark.timeout(240)  # commands are processes, one after the other
-COMMAND = [
-    sys.executable,
-    "-c",
-    "import sys; from heliograph.cli.main import main; sys.exit(main())",
-]
-
-Process = subprocess.Popen[str]
-Start = Callable[..., Process]
-
-
-def environment(**variables: str) -> dict[str, str]:
-    inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith("HELIOGRAPH_NTF")
-    }
-    return {**inherited, **variables}
 
 
 def run(*arguments: object, **variables: str) -> "subprocess.CompletedProcess[str]":
-    done = subprocess.run(
-        [*COMMAND, "ntf", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        env=environment(**variables),
-        check=False,
-    )
-    assert "Traceback" not in done.stderr, done.stderr
-    return done
+    return run_command("ntf", *arguments, **variables)
 
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    started: list[Process] = []
-
-    def start(*arguments: object, **variables: str) -> Process:
-        process = subprocess.Popen(
-            [*COMMAND, "ntf", "start", *map(str, arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(**variables),
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    with starting("ntf") as start:
+        yield start
 
 
 @pytest.fixture(scope="module")
@@ -94,26 +52,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def directory(template: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(template, tmp_path / "router"))
-
-
-def ready(process: Process) -> str:
-    assert process.stdout is not None
-    line = process.stdout.readline()
-    assert line.startswith("ready ntf://"), process.communicate(timeout=TIMEOUT)
-    return line.removeprefix("ready ").rstrip("\n")
-
-
-def stop(process: Process, number: int = signal.SIGTERM) -> tuple[int, str, str]:
-    process.send_signal(number)
-    out, err = process.communicate(timeout=TIMEOUT)
-    assert "Traceback" not in err, err
-    return process.returncode, out, err
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def fetch(port: int, path: str) -> str:

@@ -14,6 +14,7 @@ from heliograph.runtime.errors import StartError
 from heliograph.runtime.reference import control as module
 from heliograph.runtime.reference.control import Passwords, Role
 from tests.ntf.support import SETTINGS, NtfWorld
+from tests.runtime.reference import control
 
 HELP = NtfControlPort.help
 PASSWORDS = Passwords(b"admins", b"users")
@@ -46,15 +47,7 @@ async def a_port(world: NtfWorld, passwords: Passwords = PASSWORDS) -> AsyncIter
 
 async def talk(port: int, *lines: str) -> list[str]:
     """What is answered to all of it, after the greeting."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write("".join(f"{line}\n" for line in (*lines, "quit")).encode())
-    async with asyncio.timeout(10):
-        answer = await reader.read()
-    writer.close()
-    await writer.wait_closed()
-    found = answer.decode().splitlines()
-    assert found[:2] == ["Ntf server control port", "'help' for supported commands"]
-    return found[2:]
+    return await control.talk(port, "Ntf server control port", *lines)
 
 
 async def test_roles(small_world: NtfWorld, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,5 @@
 """The control port of the messaging router: the reference's commands, roles and answers."""
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from heliograph.smp.store.store import SmpStore
 from heliograph.wire import smp
 from heliograph.wire.errors import BLOCKED, BlockingReason, ClientNotice
 from heliograph.wire.primitives import b64encode
+from tests.runtime.reference import control
 from tests.smp.support import AUTH, OK, World, create, create_notified
 
 USER, ADMIN = "auth users", "auth admins"
@@ -49,15 +49,8 @@ async def a_port(world: World, directory: Path, daily_blocks: int = 20) -> Async
 
 async def talk(port: int, *lines: str) -> list[str]:
     """What is answered, after the greeting and the role."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write("".join(f"{line}\n" for line in (*lines, "quit")).encode())
-    async with asyncio.timeout(10):
-        answer = await reader.read()
-    writer.close()
-    await writer.wait_closed()
-    found = answer.decode().splitlines()
-    assert found[:2] == ["SMP server control port", "'help' for supported commands"]
-    return [line for line in found[2:] if not line.startswith("Current role")]
+    found = await control.talk(port, "SMP server control port", *lines)
+    return [line for line in found if not line.startswith("Current role")]
 
 
 async def test_roles(small_world: World, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from heliograph.crypto.keys import public_key
 from heliograph.ntf.store.records import Token
-from heliograph.runtime.reference.storelog import BadLine
+from heliograph.runtime.reference.storelog import BadLine, decode_line
 from heliograph.wire.addresses import (
     Scheme,
     ServerAddress,
@@ -27,7 +27,6 @@ from heliograph.wire.addresses import (
     decode_queue,
     encode_queue,
 )
-from heliograph.wire.errors import WireError
 from heliograph.wire.keys import (
     Algorithm,
     private_key_algorithm,
@@ -154,22 +153,12 @@ _NOTIFICATION = re.compile(rf"{_ID} (.+)")
 
 def decode_record(line: str) -> Record:
     """Decode a line. Raises `BadLine`."""
-    kind, _, rest = line.partition(" ")
-    known = _KINDS.get(kind)
-    if known is None:
-        raise BadLine("not a record of a store log")
-    pattern, decode = known
-    match = pattern.fullmatch(rest)
-    if match is None:
-        raise BadLine(f"{kind}: its parts are not what they should be")
     try:
-        return decode(*match.groups())
-    except WireError as exc:
-        raise BadLine(f"{kind}: {exc}") from None
-    except BadLine as exc:
-        raise BadLine(f"{kind}: {exc}") from None
+        return decode_line(line, _KINDS, "store log")
+    except BadLine:
+        raise
     except ValueError:
-        raise BadLine(f"{kind}: unknown status") from None
+        raise BadLine(f"{line.partition(' ')[0]}: unknown status") from None
 
 
 def encode_record(record: TokenCreated | SubscriptionCreatedLine | LastNotification) -> str:

@@ -7,8 +7,9 @@ import that was interrupted is finished by repeating it.
 
 import hashlib
 import os
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import ClassVar, Generic, TypeVar
@@ -16,6 +17,7 @@ from typing import ClassVar, Generic, TypeVar
 from heliograph.db.dialects import Dialect, Row, Transaction
 from heliograph.runtime.errors import StartError
 from heliograph.runtime.files import write_file
+from heliograph.wire.errors import WireError
 
 __all__ = [
     "LINES",
@@ -25,6 +27,7 @@ __all__ = [
     "Progress",
     "StoreLogError",
     "UnfinishedImport",
+    "decode_line",
 ]
 
 LINES = 2000
@@ -42,6 +45,27 @@ T = TypeVar("T")
 
 class BadLine(ValueError):
     """A line that cannot be decoded; the text gives the reason without the content."""
+
+
+def decode_line(
+    line: str, kinds: Mapping[str, tuple[re.Pattern[str], Callable[..., T]]], what: str
+) -> T:
+    """Decode a line by the pattern of its kind; `what` names the files that have these kinds.
+
+    Raises `BadLine`.
+    """
+    kind, _, rest = line.partition(" ")
+    known = kinds.get(kind)
+    if known is None:
+        raise BadLine(f"not a record of a {what}")
+    pattern, decode = known
+    match = pattern.fullmatch(rest)
+    if match is None:
+        raise BadLine(f"{kind}: its parts are not what they should be")
+    try:
+        return decode(*match.groups())
+    except (WireError, BadLine) as exc:
+        raise BadLine(f"{kind}: {exc}") from None
 
 
 class StoreLogError(Exception):

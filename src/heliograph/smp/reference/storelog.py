@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from heliograph.crypto.boxes import TAG_SIZE
-from heliograph.runtime.reference.storelog import BadLine
+from heliograph.runtime.reference.storelog import BadLine, decode_line
 from heliograph.smp.store.records import (
     ID_SIZE,
     LinkRecord,
@@ -27,7 +27,7 @@ from heliograph.smp.store.records import (
     QueueStatus,
     StoredLinkData,
 )
-from heliograph.wire.errors import BLOCKED, WireError, decode_error, encode_error
+from heliograph.wire.errors import BLOCKED, decode_error, encode_error
 from heliograph.wire.handshakes import ServiceRole
 from heliograph.wire.keys import public_key_algorithm
 from heliograph.wire.ntf.push import NMSG_META_SIZE
@@ -185,18 +185,7 @@ _BLOCKED = "BLOCKED "
 
 def decode_smp_record(line: str) -> SmpRecord:
     """Decode a line. Raises `BadLine`."""
-    kind, _, rest = line.partition(" ")
-    known = _KINDS.get(kind)
-    if known is None:
-        raise BadLine("not a record of a store log, message log or notification log")
-    pattern, decode = known
-    match = pattern.fullmatch(rest)
-    if match is None:
-        raise BadLine(f"{kind}: its parts are not what they should be")
-    try:
-        return decode(*match.groups())
-    except (WireError, BadLine) as exc:
-        raise BadLine(f"{kind}: {exc}") from None
+    return decode_line(line, _KINDS, "store log, message log or notification log")
 
 
 def encode_smp_record(
