@@ -90,7 +90,7 @@ attack: install ## Attack the routers beside honest neighbours, at full size (th
 faults: install ## Kill processes under load, hundreds of rounds (the tests do a few)
 	HELIOGRAPH_KILL_ROUNDS=200 HELIOGRAPH_FAULT_ROUNDS=300 HELIOGRAPH_PIPELINE_KILL_ROUNDS=50 \
 		HELIOGRAPH_HAND_OVER_ROUNDS=200 HELIOGRAPH_HAND_OVER_WORLDS=8 \
-		HELIOGRAPH_PIPELINE_CLUSTER=1 $(BIN)/pytest tests/faults tests/pipeline/test_kill.py \
+		$(BIN)/pytest tests/faults tests/pipeline/test_kill.py \
 		tests/pipeline/test_cluster.py -s --timeout 7200
 
 # Pins are kept where they still fit; `make lock LOCK_ARGS=--upgrade` moves them all.

@@ -90,7 +90,7 @@ def write_segment(journal: Path, name: str, events: Iterable[Event]) -> Path:
     path = journal / f"{name}.parquet"
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"_{path.name}")
-    pq.write_table(table(events), temporary)
+    pq.write_table(table(events), temporary, write_page_checksum=True)
     temporary.rename(path)
     return path
 

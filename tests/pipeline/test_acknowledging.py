@@ -5,7 +5,7 @@ import pytest
 
 from heliograph.journal.readers import is_streamed, read_acknowledged
 from heliograph.pipeline.acknowledging import Acknowledger, acknowledged, damaged_segments
-from heliograph.pipeline.fairness import interleave
+from heliograph.pipeline.ingesting.fairness import interleave
 from heliograph.pipeline.source import segment
 from heliograph.pipeline.tables.offsets import Offsets
 from heliograph.pipeline.tables.tables import open_tables

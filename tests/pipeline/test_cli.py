@@ -59,7 +59,7 @@ def test_status_without_spark_installed(
     with open_tables(tmp_path) as tables:
         facts = {"last_at": 1_000_000, "stopped_at": 1_000_000}
         routers = {"r": {"part": "ntf", "boots": {"1": facts}}}
-        tables.commit("events", offsets=Offsets(counts={"events": 12}, routers=routers))
+        tables.commit("events", offsets=lambda _: Offsets(counts={"events": 12}, routers=routers))
     write_account(tmp_path, {"at": 5.0, "outcomes": {"shown": 7}})
     without_spark(monkeypatch)
     assert main(["pipeline", "status", "--dir", str(tmp_path)]) == 0

@@ -29,7 +29,7 @@ def test_what_is_missing_is_exported(tmp_path: Path) -> None:
         seen={"ntf/1000": [(1, 5), (11, 20)]}, counts={"events": 15, "quarantined": 2}
     )
     with open_tables(tmp_path / "tables") as tables:
-        tables.commit("events", offsets=offsets)
+        tables.commit("events", offsets=lambda _: offsets)
     write_account(tmp_path / "tables", {"at": 0, "verdict": "gaps", "outcomes": {"unaccounted": 3}})
     collector = PipelineCollector(tmp_path / "tables", [str(journal)])
     collector.batch_seconds = 0.5

@@ -59,36 +59,46 @@ def test_a_long_account_takes_a_tenth_of_the_time() -> None:
     assert rest_after(long, is_first=True) == 0.0  # Java had to compile everything for it
 
 
-def test_one_job_at_most_between_two_batches(
+def test_batches_do_not_wait_for_jobs(
     monkeypatch: pytest.MonkeyPatch, spark: Any, tmp_path: Path
 ) -> None:
-    """A batch never waits for the ledger, the statistics and the upkeep in a row."""
     journal = tmp_path / "journal"
     ntf = Scribe()
     ntf.nmsg(1, 0.0)
     write_journal(journal, ntf)
-    stop = threading.Event()
-    done: list[str] = []
+    stop, began, went_on = threading.Event(), threading.Event(), threading.Event()
+    real = Pipeline.update_stats
+
+    def slow(made: Pipeline) -> int:
+        began.set()
+        assert went_on.wait(300)
+        return real(made)
+
+    monkeypatch.setattr(Pipeline, "update_stats", slow)
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, journal)
-        for name in ("ingest_batch", "update_ledger", "update_stats"):
-            monkeypatch.setattr(made, name, _recording(done, name, getattr(made, name)))
         kept = 30_000.0  # days, since these events are old
         schedule = Schedule(0.01, keep_events_days=kept, keep_ledger_days=kept)
         thread = threading.Thread(target=Stream(made, schedule, stop).run)
         thread.start()
         try:
-            until(lambda: "update_stats" in done and done[-1] == "ingest_batch")
+            until(began.is_set)
+            ntf.nmsg(2, 2.0)
+            write_segment(journal, "ntf/1000-00000002", ntf.events[2:])
+            until(lambda: tables.snapshot.offsets.counts.get("segments") == 2)
+            assert not tables.snapshot.of("counts")
+            went_on.set()
+            until(lambda: bool(tables.snapshot.of("counts")))
         finally:
+            went_on.set()
             stop.set()
             thread.join()
-    assert done[:4] == ["ingest_batch", "update_ledger", "ingest_batch", "update_stats"]
 
 
 def test_a_job_that_fails_does_not_starve_others(
     monkeypatch: pytest.MonkeyPatch, spark: Any, tmp_path: Path
 ) -> None:
-    def failing() -> int:
+    def failing(_: Pipeline) -> int:
         raise OSError("no space")
 
     ntf = Scribe()
@@ -98,8 +108,9 @@ def test_a_job_that_fails_does_not_starve_others(
     done: list[str] = []
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, tmp_path / "journal")
-        monkeypatch.setattr(made, "update_ledger", failing)
-        monkeypatch.setattr(made, "update_stats", _recording(done, "stats", made.update_stats))
+        monkeypatch.setattr(Pipeline, "update_ledger", failing)
+        recorded = _recording(done, "stats", Pipeline.update_stats)
+        monkeypatch.setattr(Pipeline, "update_stats", recorded)
         monkeypatch.setattr(upkeep, "compact", _recording(done, "compact", upkeep.compact))
         thread = threading.Thread(target=Stream(made, Schedule(0.01), stop).run)
         thread.start()
@@ -154,8 +165,8 @@ def test_an_account_is_of_what_was_committed_when_it_began(
     stop, began, went_on = threading.Event(), threading.Event(), threading.Event()
     real = Pipeline.marks
 
-    def slow(made: Pipeline) -> Any:
-        found = real(made)
+    def slow(made: Pipeline, reopened: Any = None) -> Any:
+        found = real(made, reopened)
         if threading.current_thread() is not thread and not began.is_set():
             began.set()
             assert went_on.wait(120)

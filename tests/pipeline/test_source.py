@@ -1,12 +1,15 @@
 import os
-import time
+import threading
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from heliograph.pipeline import source
 from heliograph.pipeline.source import SegmentFinder, list_segments
 from heliograph.pipeline.tables.offsets import Offsets
+from tests.waiting import block_until
 
 
 def put(journal: Path, name: str, age: float = 0.0) -> None:
@@ -38,13 +41,14 @@ def test_the_next_number_is_asked_for(tmp_path: Path) -> None:
     [new] = finder.new(offsets, 2.0)
     assert new.name == "r/1000-00000003.parquet"
     assert new == list_segments(str(tmp_path), None)[2]
-    # New runs, and what is beyond a gap, are found when all is listed.
-    later = finder.new(offsets, source.LIST_INTERVAL)
-    assert names(later) == [
+    # New runs, and what is beyond a gap, are found when all is listed, beside the polls.
+    expected = [
         "r/1000-00000003.parquet",
         "r/1000-00000005.parquet",
         "r/2000-00000001.parquet",
     ]
+    times = count(source.LIST_INTERVAL)
+    block_until(lambda: names(finder.new(offsets, next(times))) == expected)
 
 
 def test_a_journal_that_is_not_there_is_said(tmp_path: Path) -> None:
@@ -52,12 +56,44 @@ def test_a_journal_that_is_not_there_is_said(tmp_path: Path) -> None:
         SegmentFinder(str(tmp_path / "none"), None).new(Offsets(), 0.0)
 
 
-def test_a_poll_does_not_list_what_was_taken(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_poll_does_not_list_what_was_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
     """A million taken segments are one interval, and one question for the next."""
     put(tmp_path, "r/1000-01000001.parquet")
     offsets = Offsets(segments={"r/1000": [(1, 1_000_000)]})
+    finder = SegmentFinder(f"{scheme}{tmp_path}", None)
+    [listed] = finder.new(offsets, 0.0)
+    monkeypatch.setattr(source, "list_segments", None)
+    assert finder.new(offsets, 1.0) == [listed]
+    assert listed.name == "r/1000-01000001.parquet"
+
+
+def test_a_slow_listing_delays_no_poll(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "r/1000-00000001.parquet")
     finder = SegmentFinder(str(tmp_path), None)
-    finder.new(offsets, 0.0)
-    began = time.perf_counter()
-    assert names(finder.new(offsets, 1.0)) == ["r/1000-01000001.parquet"]
-    assert time.perf_counter() - began < 0.05
+    offsets = taken(*finder.new(Offsets(), 0.0))
+    went_on = threading.Event()
+    real = source.list_segments
+
+    def slow(*arguments: Any) -> list[source.Segment]:
+        assert went_on.wait(300)
+        return real(*arguments)
+
+    monkeypatch.setattr(source, "list_segments", slow)
+    put(tmp_path, "r/1000-00000002.parquet")
+    put(tmp_path, "r/2000-00000001.parquet")
+    assert names(finder.new(offsets, 20.0)) == ["r/1000-00000002.parquet"]
+    went_on.set()
+    times = count(21.0)
+    expected = ["r/1000-00000002.parquet", "r/2000-00000001.parquet"]
+    block_until(lambda: names(finder.new(offsets, next(times))) == expected)
+
+
+def test_runs_that_have_expired_are_not_new(tmp_path: Path) -> None:
+    for boot in (1000, 2000):
+        put(tmp_path, f"r/{boot}-00000001.parquet")
+    assert names(list_segments(str(tmp_path), None, Offsets(expired={"r": 1000}))) == [
+        "r/2000-00000001.parquet"
+    ]

@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from pyspark.sql import DataFrame, Row, functions as f
@@ -55,6 +56,8 @@ class Account:
     gaps: tuple[Gap, ...] = ()
     explained: int = 0
     """Number of unaccounted notifications that a known gap may explain."""
+    quarantined: int = 0
+    """Segments and events in quarantine: what they contain is missing."""
 
     @property
     def missing_events(self) -> int:
@@ -62,17 +65,26 @@ class Account:
 
     @property
     def verdict(self) -> Verdict:
-        return verdict(self.outcomes.get(UNACCOUNTED, 0), self.explained, self.missing_events)
+        missing = self.missing_events + self.quarantined
+        return verdict(self.outcomes.get(UNACCOUNTED, 0), self.explained, missing)
 
     @property
     def is_complete(self) -> bool:
         return self.verdict is Verdict.COMPLETE
 
 
-def count_outcomes(ledger: DataFrame, gaps: Sequence[Gap]) -> Account:
-    """Count the ledger's rows by outcome. Log the first unaccounted rows as errors."""
+def count_outcomes(
+    ledger: DataFrame,
+    gaps: Sequence[Gap],
+    closed: Iterable[Hour] = (),
+    reopened: Iterable[Hour] = (),
+) -> Account:
+    """Count the ledger's rows by outcome. Log the first unaccounted rows as errors.
+
+    `closed` are sums of rows that are not in it; `reopened` those of rows that are in both.
+    """
     found_hours = _by_hour(ledger).collect()
-    hours = [_hour(row) for row in found_hours]
+    hours = merge_hours([*map(_hour, found_hours), *closed], reopened)
     found = {outcome: sum(item.outcomes.get(outcome, 0) for item in hours) for outcome in OUTCOMES}
     outcomes = {outcome: count for outcome, count in found.items() if count}
     missing: tuple[JsonObject, ...] = ()
@@ -84,6 +96,36 @@ def count_outcomes(ledger: DataFrame, gaps: Sequence[Gap]) -> Account:
             logger.error("unaccounted: %s", _described(row))
     explained = sum(row["explained"] for row in found_hours)
     return Account(outcomes, missing, tuple(hours), tuple(gaps), explained)
+
+
+def hours_of(ledger: DataFrame) -> list[Hour]:
+    """Count the ledger's rows by hour."""
+    return [_hour(row) for row in _by_hour(ledger).collect()]
+
+
+def merge_hours(parts: Iterable[Hour], without: Iterable[Hour] = ()) -> list[Hour]:
+    """Add the counts of each hour, and subtract others; quantiles are those of the larger part."""
+    merged: dict[int, Hour] = {}
+    for part in sorted(parts, key=_size, reverse=True):
+        known = merged.get(part.at)
+        if known is None:
+            merged[part.at] = part
+            continue
+        outcomes = Counter(known.outcomes)
+        outcomes.update(part.outcomes)
+        p50 = part.p50_us if known.p50_us is None else known.p50_us
+        p99 = part.p99_us if known.p99_us is None else known.p99_us
+        merged[part.at] = Hour(part.at, dict(outcomes), p50, p99)
+    for part in without:
+        known = merged[part.at]
+        outcomes = Counter(known.outcomes)
+        outcomes.subtract(part.outcomes)
+        merged[part.at] = replace(known, outcomes={k: v for k, v in outcomes.items() if v})
+    return [merged[at] for at in sorted(merged)]
+
+
+def _size(hour: Hour) -> int:
+    return sum(hour.outcomes.values())
 
 
 def _by_hour(rows: DataFrame) -> DataFrame:

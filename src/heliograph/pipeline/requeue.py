@@ -56,7 +56,7 @@ def requeue(pipeline: Pipeline) -> Requeued:
         quarantined = max(0, offsets.counts.get("quarantined", 0) - count)
         pipeline.tables.commit(
             "events",
-            offsets=replace(
+            offsets=lambda _: replace(
                 offsets,
                 segments=segments,
                 other_segments=tuple(sorted(others)),

@@ -6,23 +6,25 @@ The same code streams and runs once: a stream is batches until it is stopped.
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, functions as f
+from pyspark.sql import DataFrame
 
-from heliograph.pipeline import reading, source
-from heliograph.pipeline.account import Account, count_outcomes
-from heliograph.pipeline.fairness import interleave
-from heliograph.pipeline.jobs import coverage, ingest, ledger, stats
-from heliograph.pipeline.jobs.outcomes import OutcomeSettings, decide
+from heliograph.pipeline import source
+from heliograph.pipeline.account import Account, Hour, count_outcomes, hours_of
+from heliograph.pipeline.ingesting import batches, reading
+from heliograph.pipeline.ingesting.batches import SINGLE_TASK_BYTES
+from heliograph.pipeline.ingesting.fairness import interleave
+from heliograph.pipeline.jobs import closing, coverage, ingest, ledger, outcomes, stats
+from heliograph.pipeline.jobs.outcomes import OutcomeSettings
 from heliograph.pipeline.jobs.routers import router_facts, with_summary
 from heliograph.pipeline.jobs.windows import Gap
 from heliograph.pipeline.source import Segment
-from heliograph.pipeline.spark.columns import EVENTS, QUARANTINE
+from heliograph.pipeline.spark.columns import QUARANTINE
 from heliograph.pipeline.spark.failures import FAILURES, cause
 from heliograph.pipeline.spark.local import local
+from heliograph.pipeline.sums import closed_hours
 from heliograph.pipeline.tables import store
 from heliograph.pipeline.tables.offsets import Offsets
 from heliograph.pipeline.tables.store import Write, Written
@@ -34,8 +36,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 READ_ATTEMPTS = 3
-SINGLE_TASK_BYTES = 4 << 20
-"""Size up to which a batch is one task: more tasks would cost more than they save."""
 PER_PARTITION = 8 << 20
 BROADCAST = 64 << 20
 
@@ -72,6 +72,8 @@ class Pipeline:
         self.settings = settings
         self._finders = [source.SegmentFinder(place, spark) for place in settings.journals]
         self._failures: dict[str, tuple[float, int]] = {}
+        self.known_hours: dict[str, list[Hour]] = {}
+        """Sums of closed notifications, by file."""
 
     @property
     def is_retrying(self) -> bool:
@@ -88,7 +90,16 @@ class Pipeline:
 
     def pinned(self) -> "Pipeline":
         """Return a reader of the current snapshot, unaffected by later commits."""
-        return Pipeline(self.spark.newSession(), self.tables.pinned(), self.settings)
+        return self._with(self.tables.pinned())
+
+    def beside(self) -> "Pipeline":
+        """Return a pipeline over the same tables, for another thread."""
+        return self._with(self.tables)
+
+    def _with(self, tables: Tables) -> "Pipeline":
+        made = Pipeline(self.spark.newSession(), tables, self.settings)
+        made.known_hours = self.known_hours
+        return made
 
     # Ingest.
 
@@ -158,10 +169,10 @@ class Pipeline:
     def _commit_batch(
         self, readable: Sequence[Segment], broken: dict[str, str], started: float
     ) -> BatchResult:
-        offsets = self.offsets
         summary, added = ingest.Summary(0, 0, {}, {}, {}, {}, {}), Written()
         if readable:
-            summary, added = self._ingest(self._read(readable))
+            self.partition(sum(item.size for item in readable))
+            summary, added = batches.take(self.spark, self.tables, readable)
         if broken:
             rows = [(name, reason, None) for name, reason in sorted(broken.items())]
             frame = local(self.spark, rows, QUARANTINE).coalesce(1)
@@ -179,63 +190,62 @@ class Pipeline:
         if added.get("quarantine"):
             # First: if the next commit fails, the rows are written again, but count once.
             self.tables.commit("quarantine", added["quarantine"])
-        seen = source.merged(offsets.seen, summary.numbers)
-        self.tables.commit(
-            "events",
-            added.get("events", ()),
-            offsets=replace(
+
+        def changed(offsets: Offsets) -> Offsets:
+            seen = source.merged(offsets.seen, summary.numbers)
+            return replace(
                 offsets,
                 seen=seen,
                 edges=coverage.with_times(offsets.edges, seen, summary.times),
                 counts=_counted(offsets.counts, result),
                 routers=with_summary(offsets.routers, summary),
                 **source.with_ingested(offsets, regular),
-            ),
-        )
+            )
+
+        self.tables.commit("events", added.get("events", ()), offsets=changed)
         for name in names:
             self._failures.pop(name, None)
         return result
 
-    def _ingest(self, read: DataFrame) -> tuple[ingest.Summary, Written]:
-        """Write a batch while checking it, since most have no wrong or repeated events."""
-
-        def by_day(events: DataFrame, rows: Callable[[], int]) -> Write:
-            return Write("events", events.withColumn("day", f.to_date("at")), True, rows)
-
-        with ThreadPoolExecutor(1) as pool:
-            checking = pool.submit(lambda: ingest.runs(ingest.checked(read)).collect())
-            whole = by_day(read, lambda: sum(row["rows"] for row in checking.result()))
-            added = store.write(self.tables, [whole])
-            summary = ingest.summarize(checking.result(), self.offsets.seen)
-        if not summary.wrong and not summary.has_duplicates:
-            return summary, added
-        self.tables.discard("events", added["events"])
-        writes = [by_day(ingest.clean(read, summary), lambda: summary.new)] if summary.new else []
-        if summary.wrong:
-            wrong = ingest.quarantined(ingest.checked(read))
-            writes.append(Write("quarantine", wrong, rows=lambda: summary.wrong))
-        return summary, store.write(self.tables, writes)
-
-    def _read(self, segments: Sequence[Segment]) -> DataFrame:
-        size = sum(item.size for item in segments)
-        self.partition(size)
-        frame = self.spark.read.schema(EVENTS).parquet(*(item.url for item in segments))
-        return frame.coalesce(1) if size < SINGLE_TASK_BYTES else frame
-
     def partition(self, size: int) -> None:
         """Set the number of partitions so that each fits into memory."""
-        cores = self.spark.sparkContext.defaultParallelism
-        number = 1 if size < SINGLE_TASK_BYTES else max(cores, min(size // PER_PARTITION, 2000))
+        number = 1 if size < SINGLE_TASK_BYTES else max(2, min(size // PER_PARTITION, 2000))
         self.spark.conf.set("spark.sql.shuffle.partitions", str(number))
 
     # The ledger.
 
-    def marks(self) -> DataFrame:
-        """Return one row per notification, from the stored marks and from newer events."""
-        folded, tail = self.read("marks"), self._since("marks")
+    @property
+    def closed_until(self) -> int:
+        """Return the end of the last day that has closed notifications, in microseconds."""
+        return max(
+            (closing.end_of(file.day or "") for file in self.snapshot.closed_marks), default=0
+        )
+
+    def reopened(self) -> DataFrame | None:
+        """Return the closed marks that later events belong to; None if there are none."""
+        if not self.snapshot.closed_marks:
+            return None
+        late = closing.late(self._open_parts(), self.closed_until).collect()
+        if not late:
+            return None
+        closed = self.read("marks", self.snapshot.closed_marks)
+        found = closing.with_ids(closed, [row["notification"] for row in late])
+        ids = [row["notification"] for row in found.select("notification").collect()]
+        return closing.with_ids(closed, ids) if ids else None
+
+    def marks(self, reopened: DataFrame | None = None) -> DataFrame:
+        """Return one row per open or reopened notification, also from events not folded yet."""
+        parts = self._open_parts()
+        if reopened is None:
+            return ledger.merge_marks(parts)
+        return ledger.merge_stored(parts.unionByName(reopened))
+
+    def _open_parts(self) -> DataFrame:
+        folded, tail = self.read("marks", self.snapshot.open_marks), self._since("marks")
         if not tail:
-            return ledger.merge_marks(folded)
-        return ledger.merge_marks(folded.unionByName(ledger.slim(self._events(tail))))
+            return folded
+        new = ledger.slim(self._events(tail))
+        return folded.unionByName(new, allowMissingColumns=True)
 
     def settlements(self) -> DataFrame:
         folded, tail = self.read("settlements"), self._since("settlements")
@@ -251,10 +261,19 @@ class Pipeline:
         return self._update({"marks": ledger.marks, "settlements": ledger.settlements})
 
     def ledger(self) -> DataFrame:
-        """Return one row per notification, as of the last commit."""
-        return self.decided(self.marks())
+        """Return one row per notification, open or closed, as of the last commit."""
+        closed = (
+            self.read("marks", self.snapshot.closed_marks) if self.snapshot.closed_marks else None
+        )
+        return self.decided(self.marks(closed))
 
-    def decided(self, marks: DataFrame) -> DataFrame:
+    def open_ledger(self) -> DataFrame:
+        """Return the rows of open and reopened notifications."""
+        return self.decided(self.marks(self.reopened()))
+
+    def decided(
+        self, marks: DataFrame, decide: Callable[..., DataFrame] = outcomes.decide
+    ) -> DataFrame:
         """Return the ledger's rows for some of the marks."""
         files = (*self.snapshot.of("marks"), *self._since("marks"))
         self.partition(sum(file.size for file in files))
@@ -268,8 +287,16 @@ class Pipeline:
         return coverage.gaps(self.offsets.seen, self.offsets.edges, self.offsets.routers)
 
     def account(self) -> Account:
-        """Count outcomes. Log the first unaccounted rows as errors."""
-        return count_outcomes(self.ledger(), self.gaps())
+        """Count outcomes. Log the first unaccounted rows as errors.
+
+        Reads what is open and what is new; of closed notifications there are sums.
+        """
+        reopened = self.reopened()
+        changed = () if reopened is None else hours_of(outcomes.closed_rows(reopened))
+        rows = self.decided(self.marks(reopened))
+        closed = closed_hours(self.snapshot, self.read, self.known_hours)
+        account = count_outcomes(rows, self.gaps(), closed, changed)
+        return replace(account, quarantined=self.offsets.counts.get("quarantined", 0))
 
     # Statistics.
 

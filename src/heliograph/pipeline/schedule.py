@@ -1,8 +1,8 @@
 """The stream: ingests batch after batch, and runs every job when it is due, until stopped.
 
-The ledger's account reads everything, so it runs beside the batches, over what was committed when
-it began, and, once it takes long, for at most a tenth of the time. At most one of the other jobs
-runs between two batches, so that a batch waits for only one.
+Batches wait for nothing. The account runs beside them, over what was committed when it began, and,
+once it takes long, for at most a tenth of the time. So do the other jobs, one at a time, since
+they replace files that another one of them may have read.
 """
 
 import logging
@@ -70,14 +70,16 @@ class Stream:
             _PeriodicJob(self._expire, schedule.upkeep),
             _PeriodicJob(self._compact, schedule.compact),
         )
-        self._account: Future[tuple[Account, float, float]] | None = None
+        self._account: Future[tuple[Account, float]] | None = None
+        self._beside = pipeline.beside()
+        self._job: Future[None] | None = None
 
     def run(self) -> None:
-        with ThreadPoolExecutor(1) as beside:
+        with ThreadPoolExecutor(1) as for_account, ThreadPoolExecutor(1) as for_jobs:
             delay = 1.0
             while not self._stop.is_set():
                 try:
-                    self._step(beside)
+                    self._step(for_account, for_jobs)
                     delay = 1.0
                 except Exception:
                     # Whatever the cause, the journal still has the events: log it and retry.
@@ -85,33 +87,42 @@ class Stream:
                     self._stop.wait(delay)
                     delay = min(delay * 2, 60.0)
 
-    def _step(self, beside: ThreadPoolExecutor) -> None:
-        pipeline, schedule = self._pipeline, self._schedule
-        batch = pipeline.ingest_batch(pipeline.poll())
+    def _step(self, for_account: ThreadPoolExecutor, for_jobs: ThreadPoolExecutor) -> None:
+        batch = self._pipeline.ingest_batch(self._pipeline.poll())
         if batch is not None:
             self._on_batch(batch)
         now = time.monotonic()
+        self._watch_jobs(for_jobs, now)
+        self._watch_account(for_account, now)
+        if batch is None:
+            self._stop.wait(self._schedule.poll)
+
+    def _watch_jobs(self, pool: ThreadPoolExecutor, now: float) -> None:
+        if self._job is not None:
+            if not self._job.done():
+                return
+            ended, self._job = self._job, None
+            failure = ended.exception()
+            if failure is not None:
+                logger.error("a job failed and will be run again", exc_info=failure)
         longest = min(self._jobs, key=lambda job: job.due_at)
         if now >= longest.due_at:
             longest.due_at = now + longest.interval  # also if it fails: others run first
-            longest.run()
-        self._watch_account(beside, now)
-        if batch is None:
-            self._stop.wait(schedule.poll)
+            self._job = pool.submit(longest.run)
 
     def _fold(self) -> None:
-        self._pipeline.update_ledger()
+        self._beside.update_ledger()
 
     def _count(self) -> None:
-        self._pipeline.update_stats()
+        self._beside.update_stats()
 
     def _expire(self) -> None:
         kept = self._schedule.keep_events_days, self._schedule.keep_ledger_days
-        upkeep.expire(self._pipeline, time.time(), *kept)
-        self._pipeline.tables.vacuum()
+        upkeep.expire(self._beside, time.time(), *kept)
+        self._beside.tables.vacuum()
 
     def _compact(self) -> None:
-        upkeep.compact(self._pipeline)
+        upkeep.compact(self._beside)
 
     def _watch_account(self, beside: ThreadPoolExecutor, now: float) -> None:
         if self._account is None:
@@ -125,15 +136,16 @@ class Stream:
             if ended.exception() is not None:
                 self._accounted = None
             self._account_at = now + self._schedule.account
-            account, seconds, began = ended.result()
+            account, seconds = ended.result()
             rest = rest_after(seconds, is_first=self.last_account is None)
             self._account_at = now + max(self._schedule.account, rest)
             self.last_account = account
-            store_account(self._pipeline, account, began)
 
-    def _timed(self) -> tuple[Account, float, float]:
+    def _timed(self) -> tuple[Account, float]:
         began, started = time.time(), time.monotonic()
-        return self._pipeline.pinned().account(), time.monotonic() - started, began
+        account = self._pipeline.pinned().account()
+        store_account(self._pipeline.beside(), account, began)
+        return account, time.monotonic() - started
 
 
 def rest_after(seconds: float, *, is_first: bool) -> float:
@@ -152,6 +164,7 @@ def store_account(pipeline: Pipeline, account: Account, at: float | None = None)
         "verdict": account.verdict.value,
         "missing_events": account.missing_events,
         "explained": account.explained,
+        "quarantined": account.quarantined,
         "settings": settings,
         "outcomes": account.outcomes,
         "hours": [asdict(hour) for hour in account.hours[-KEPT_HOURS:]],

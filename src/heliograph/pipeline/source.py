@@ -2,8 +2,11 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +15,16 @@ from heliograph.pipeline import intervals
 from heliograph.pipeline.intervals import IntervalsByRun, Pair
 from heliograph.pipeline.spark.java import JavaObject
 from heliograph.pipeline.tables.offsets import Offsets
+from heliograph.pipeline.tables.storage import Storage
 from heliograph.runtime.errors import StartError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LIST_INTERVAL = 10.0
-"""Seconds between listings of a whole journal."""
+"""Seconds between listings of a whole journal, at least."""
+LIST_REST = 20
+"""A listing that takes long is made again after so many times as long."""
 _NAME = re.compile(r"(\d+)-(\d+)\.parquet")
 
 
@@ -42,18 +48,25 @@ def segment(name: str, url: str, size: int, modified: float) -> Segment:
     return Segment(name, url, size, modified, f"{folder}/{match[1]}", int(match[2]))
 
 
-def list_segments(journal: str, spark: "SparkSession | None") -> list[Segment]:
-    """Return all segments of a journal, oldest first; those at a URL need Spark.
+def list_segments(
+    journal: str, spark: "SparkSession | None", offsets: Offsets | None = None
+) -> list[Segment]:
+    """Return the segments of a journal, oldest first; without those that `offsets` have.
 
-    Raises `StartError`.
+    Some URLs need Spark. Raises `StartError`.
     """
-    found = _remote(journal, spark) if "://" in journal else _local(Path(journal))
+    found = _remote(journal, spark) if "://" in journal else _local(Path(journal), offsets)
+    if offsets is not None:
+        found = (item for item in found if not is_ingested(item, offsets))
     return sorted(found, key=_by_age)
 
 
 def is_ingested(item: Segment, offsets: Offsets) -> bool:
     if item.run is None:
         return item.name in offsets.other_segments
+    router, _, boot = item.run.rpartition("/")
+    if int(boot) <= offsets.expired.get(router, -1):
+        return True
     return intervals.contains(offsets.segments.get(item.run, ()), item.number)
 
 
@@ -82,23 +95,31 @@ def merged(known: IntervalsByRun, new: IntervalsByRun) -> dict[str, list[Pair]]:
 class SegmentFinder:
     """Finds new segments by looking for the next number of each run.
 
-    A whole journal is listed only every `LIST_INTERVAL`, which finds new runs and segments that
-    came out of order; polling a journal with a million ingested segments costs a few system calls.
+    A whole journal is listed only every `LIST_INTERVAL`, and beside the polls, which finds new runs
+    and segments that came out of order; polling a journal with a million ingested segments costs a
+    few system calls. Only the first poll waits for its listing.
     """
 
     def __init__(self, journal: str, spark: "SparkSession | None") -> None:
         self._journal = journal
         self._spark = spark
         self._list_at = float("-inf")
+        self._listing: Future[list[Segment]] | None = None
+        self._began = 0.0
 
     def new(self, offsets: Offsets, now: float) -> list[Segment]:
         """Return segments that were not ingested, oldest first. Raises `StartError`."""
-        if now < self._list_at:
-            found = [item for run in _newest_runs(offsets) for item in self._next(run, offsets)]
-            return sorted(found, key=_by_age)
-        listed = list_segments(self._journal, self._spark)
-        self._list_at = now + LIST_INTERVAL
-        return [item for item in listed if not is_ingested(item, offsets)]
+        is_first = self._list_at == float("-inf")
+        if self._listing is None and now >= self._list_at:
+            self._began = now
+            self._listing = _in_thread(lambda: list_segments(self._journal, self._spark, offsets))
+        if self._listing is not None and (is_first or self._listing.done()):
+            listing, self._listing = self._listing, None
+            listed = listing.result()
+            self._list_at = now + max(LIST_INTERVAL, LIST_REST * (now - self._began))
+            return [item for item in listed if not is_ingested(item, offsets)]
+        found = [item for run in _newest_runs(offsets) for item in self._next(run, offsets)]
+        return sorted(found, key=_by_age)
 
     def _next(self, run: str, offsets: Offsets) -> Iterator[Segment]:
         number = offsets.segments[run][-1][1]
@@ -120,6 +141,19 @@ class SegmentFinder:
         return segment(name, path, facts.st_size, facts.st_mtime)
 
 
+def _in_thread(work: Callable[[], list[Segment]]) -> "Future[list[Segment]]":
+    future: Future[list[Segment]] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as exc:
+            future.set_exception(exc)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
 def _by_age(item: Segment) -> tuple[float, str]:
     return item.modified, item.name
 
@@ -134,7 +168,7 @@ def _newest_runs(offsets: Offsets) -> list[str]:
     return [f"{router}/{boot}" for router, boot in newest.items()]
 
 
-def _local(directory: Path) -> Iterator[Segment]:
+def _local(directory: Path, offsets: Offsets | None) -> Iterator[Segment]:
     if not directory.is_dir():
         raise StartError(
             f"there is no journal at {directory}: name the directory in which routers journal"
@@ -144,18 +178,30 @@ def _local(directory: Path) -> Iterator[Segment]:
             continue
         if folder.is_dir():
             for file in os.scandir(folder.path):
-                yield from _entry(file, f"{folder.name}/{file.name}")
+                yield from _entry(file, f"{folder.name}/{file.name}", offsets)
         else:
-            yield from _entry(folder, folder.name)
+            yield from _entry(folder, folder.name, offsets)
 
 
-def _entry(file: "os.DirEntry[str]", name: str) -> Iterator[Segment]:
-    if file.name[0] not in "._" and file.name.endswith(".parquet") and file.is_file():
-        try:
-            facts = file.stat()
-        except FileNotFoundError:
-            return  # its router has removed it
-        yield segment(name, os.path.abspath(file.path), facts.st_size, facts.st_mtime)
+def _entry(file: "os.DirEntry[str]", name: str, offsets: Offsets | None) -> Iterator[Segment]:
+    if file.name[0] in "._" or not file.name.endswith(".parquet") or not file.is_file():
+        return
+    if offsets is not None and is_ingested(segment(name, "", 0, 0.0), offsets):
+        return  # most of them are, and need not be looked at
+    try:
+        facts = file.stat()
+    except FileNotFoundError:
+        return  # its router has removed it
+    yield segment(name, os.path.abspath(file.path), facts.st_size, facts.st_mtime)
+
+
+@cache
+def _storage(url: str) -> Storage | None:
+    """Return the storage at a URL, None if only Spark knows such a URL."""
+    try:
+        return Storage(url)
+    except StartError:
+        return None
 
 
 def _hadoop(url: str, spark: "SparkSession | None") -> tuple[JavaObject, JavaObject]:
@@ -168,6 +214,12 @@ def _hadoop(url: str, spark: "SparkSession | None") -> tuple[JavaObject, JavaObj
 
 
 def _probe_remote(url: str, name: str, spark: "SparkSession | None") -> Segment | None:
+    storage = _storage(url)
+    if storage is not None:
+        found = storage.find(name)
+        if found is None:
+            return None
+        return segment(name, storage.below(name), found.size, found.modified)
     path, system = _hadoop(f"{url.rstrip('/')}/{name}", spark)
     if not system.exists(path):
         return None
@@ -177,7 +229,14 @@ def _probe_remote(url: str, name: str, spark: "SparkSession | None") -> Segment 
 
 
 def _remote(url: str, spark: "SparkSession | None") -> Iterator[Segment]:
-    """Yield segments at a URL, through Hadoop's file systems, which executors use as well."""
+    """Yield segments at a URL, through Arrow's file systems, else through Hadoop's."""
+    storage = _storage(url)
+    if storage is not None:
+        if not storage.exists():
+            raise StartError(f"there is no journal at {url}")
+        for item in storage.listed():
+            yield segment(item.path, storage.below(item.path), item.size, item.modified)
+        return
     root, system = _hadoop(url, spark)
     if not system.exists(root):
         raise StartError(f"there is no journal at {url}")

@@ -10,42 +10,46 @@ from datetime import UTC, date, datetime
 
 from pyspark.sql import DataFrame, functions as f
 
-from heliograph.pipeline.jobs import health, ledger, routers, stats
+from heliograph.pipeline import closing
+from heliograph.pipeline.jobs import closing as closing_job, ledger, routers, stats
 from heliograph.pipeline.jobs.windows import Gap
 from heliograph.pipeline.runner import Pipeline
 from heliograph.pipeline.spark.local import local
 from heliograph.pipeline.tables import store
+from heliograph.pipeline.tables.offsets import Offsets, without_runs
 from heliograph.pipeline.tables.schemas import SCHEMAS
 from heliograph.pipeline.tables.store import Write
 from heliograph.pipeline.tables.tables import DataFile
-from heliograph.pipeline.views import names
 from heliograph.runtime.errors import StartError
 
 DAY = 86_400.0
 DERIVED = ("marks", "settlements", "counts", "actives")
 """Tables that are computed from new events."""
 MAX_FILES = 40
-"""Number of small files of a table that are not worth merging."""
+"""Number of small files of similar size that are not worth merging."""
+SIMILAR_BITS = 5
+"""Files are of similar size if one is at most 32 times as large as another."""
 LARGE_BYTES = 64 << 20
 """Size in bytes from which a file is not small."""
 
 
 def compact(pipeline: Pipeline, everything: bool = False) -> int:
-    """Merge small files, with one commit per table; return the number of files replaced."""
-    replaced = 0
-    for table in (*DERIVED, "quarantine"):
-        files = pipeline.snapshot.of(table)
-        small = [file for file in files if everything or file.size < LARGE_BYTES]
-        if len(small) > (1 if everything else MAX_FILES):
-            replaced += _merge(pipeline, table, small)
-    by_day: dict[str | None, list[DataFile]] = defaultdict(list)
+    """Merge small files of one day, with one commit each; return the number of files replaced.
+
+    Only files of similar size are merged, so that a row is rewritten a few times at most.
+    """
     upto = min(pipeline.snapshot.progress.get(table, 0) for table in DERIVED)
-    for file in pipeline.snapshot.of("events"):
-        if file.size < LARGE_BYTES and file.batch <= upto:  # jobs select by file
-            by_day[file.day].append(file)
-    for files_of_day in by_day.values():
-        if len(files_of_day) > (1 if everything else MAX_FILES):
-            replaced += _merge(pipeline, "events", files_of_day)
+    groups: dict[tuple[str, str | None, int], list[DataFile]] = defaultdict(list)
+    for table in ("events", *DERIVED, "quarantine"):
+        for file in pipeline.snapshot.of(table):
+            is_new = table == "events" and file.batch > upto  # jobs select by file
+            if not is_new and (everything or file.size < LARGE_BYTES):
+                scale = 0 if everything else file.size.bit_length() // SIMILAR_BITS
+                groups[table, file.day, scale].append(file)
+    replaced = 0
+    for (table, _, _), files in groups.items():
+        if len(files) > (1 if everything else MAX_FILES):
+            replaced += _merge(pipeline, table, files)
     return replaced
 
 
@@ -54,9 +58,11 @@ def _merge(pipeline: Pipeline, table: str, files: Sequence[DataFile]) -> int:
     pipeline.partition(size)
     frame = _merged(table, pipeline.read(table, files))
     number = max(1, size // LARGE_BYTES)
-    by_day = table == "events"
-    if by_day:
+    by_day = files[0].day is not None
+    if table == "events":
         frame = frame.withColumn("day", f.to_date("at"))
+    elif by_day:
+        frame = frame.withColumn("day", closing_job.last_day())
     # Merged files are as old as their newest part, or jobs would take them for new.
     batch = max(file.batch for file in files)
     merged = Write(table, frame.coalesce(number), by_day, batch=batch)
@@ -68,7 +74,7 @@ def _merge(pipeline: Pipeline, table: str, files: Sequence[DataFile]) -> int:
 def _merged(table: str, frame: DataFrame) -> DataFrame:
     match table:
         case "marks":
-            return ledger.merge_marks(frame)
+            return ledger.merge_stored(frame)
         case "settlements":
             return ledger.merge_settlements(frame)
         case "counts":
@@ -145,18 +151,40 @@ def retire(pipeline: Pipeline, router: str) -> None:
     if router not in offsets.routers:
         known = ", ".join(sorted(offsets.routers)) or "none"
         raise StartError(f"no router {router} is known; there are: {known}")
-    changed = replace(offsets, routers=routers.retire(offsets.routers, router))
-    pipeline.tables.commit("events", offsets=changed)
+
+    def retired(offsets: Offsets) -> Offsets:
+        return replace(offsets, routers=routers.retire(offsets.routers, router))
+
+    pipeline.tables.commit("events", offsets=retired)
 
 
 def expire(pipeline: Pipeline, now: float, events_days: float, ledger_days: float) -> int:
-    """Expire raw events, and turn old rows of the ledger into sums; return the files removed."""
-    count = _expire_events(pipeline, now, events_days) + _archive(pipeline, now, ledger_days)
-    offsets = pipeline.offsets
-    kept = routers.without_old_boots(offsets.routers, int((now - ledger_days * DAY) * 1e6))
-    if kept != offsets.routers:
-        pipeline.tables.commit("events", offsets=replace(offsets, routers=kept))
+    """Expire raw events, and rows of the ledger, by whole days; return the files removed."""
+    before = int((now - ledger_days * DAY) // DAY * DAY * 1e6)
+    count = _expire_events(pipeline, now, events_days)
+    closing.close(pipeline, before)
+    count += closing.expire_days(pipeline, before)
+    _expire_settlements(pipeline, before)
+    if _without_old_runs(pipeline.offsets, before) != pipeline.offsets:
+        pipeline.tables.commit("events", offsets=lambda offsets: _without_old_runs(offsets, before))
     return count
+
+
+def _without_old_runs(offsets: Offsets, before: int) -> Offsets:
+    kept = routers.without_old_boots(offsets.routers, before)
+    expired = routers.expired_runs(offsets.routers, kept)
+    return replace(without_runs(offsets, expired) if expired else offsets, routers=kept)
+
+
+def _expire_settlements(pipeline: Pipeline, before: int) -> None:
+    """Remove the settlements of tokens that had no event since."""
+    files = pipeline.snapshot.of("settlements")
+    stored = pipeline.read("settlements")
+    if not files or stored.where(f.col("last_at") < before).isEmpty():
+        return
+    kept = ledger.merge_settlements(stored).where(f.col("last_at") >= before)
+    added = store.write(pipeline.tables, [Write("settlements", kept.coalesce(1))])
+    pipeline.tables.commit("settlements", added["settlements"], files)
 
 
 def _expire_events(pipeline: Pipeline, now: float, days: float) -> int:
@@ -171,22 +199,3 @@ def _expire_events(pipeline: Pipeline, now: float, days: float) -> int:
     if old:
         pipeline.tables.commit("events", removed=old)
     return len(old)
-
-
-def _archive(pipeline: Pipeline, now: float, days: float) -> int:
-    """Move rows whose last event is older to `outcomes`, as sums and sketches."""
-    files = pipeline.snapshot.of("marks")
-    # Whole days: otherwise some rows expire every hour, and all marks are rewritten each time.
-    before = int((now - days * DAY) // DAY * DAY * 1e6)
-    marks = pipeline.marks()
-    is_old = f.greatest(*ledger.TIMES) < before
-    if not files or not marks.where(is_old).limit(1).collect():
-        return 0
-    rows = pipeline.decided(marks.where(is_old))
-    sums = health.summarize_outcomes(rows, names(pipeline)).coalesce(1)
-    added = store.write(
-        pipeline.tables, [Write("outcomes", sums), Write("marks", marks.where(~is_old))]
-    )
-    pipeline.tables.commit("outcomes", added["outcomes"])
-    pipeline.tables.commit("marks", added["marks"], files)
-    return len(files)

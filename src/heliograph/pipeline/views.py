@@ -3,6 +3,7 @@
 from pyspark.sql import DataFrame, functions as f
 
 from heliograph.pipeline.jobs import health, stats
+from heliograph.pipeline.jobs.outcomes import closed_rows
 from heliograph.pipeline.runner import Pipeline
 
 
@@ -18,6 +19,20 @@ def counts(pipeline: Pipeline) -> DataFrame:
 
 
 def outcomes(pipeline: Pipeline) -> DataFrame:
-    """Return outcomes by hour, of the ledger's rows and of the archived ones."""
-    live = health.summarize_outcomes(pipeline.ledger(), names(pipeline))
-    return live.unionByName(pipeline.read("outcomes"))
+    """Return outcomes by hour, of open notifications and of closed ones."""
+    reopened = pipeline.reopened()
+    live = health.summarize_outcomes(pipeline.decided(pipeline.marks(reopened)), names(pipeline))
+    upto = pipeline.snapshot.progress.get("outcomes", 0)
+    days = {file.day for file in pipeline.snapshot.closed_marks if file.batch > upto}
+    summed = [file for file in pipeline.snapshot.of("outcomes") if file.day not in days]
+    found = live.unionByName(pipeline.read("outcomes", summed))
+    if days:  # a closing was interrupted before its sums were stored
+        files = [file for file in pipeline.snapshot.closed_marks if file.day in days]
+        rows = closed_rows(pipeline.read("marks", files))
+        found = found.unionByName(health.summarize_outcomes(rows, names(pipeline)))
+    if reopened is None:
+        return found
+    again = health.summarize_outcomes(closed_rows(reopened), names(pipeline))
+    no_sketches = {name: f.lit(None).cast("binary") for name in again.columns if "sketch" in name}
+    less = again.withColumns({"notifications": -f.col("notifications"), **no_sketches})
+    return found.unionByName(less)

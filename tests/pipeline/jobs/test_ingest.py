@@ -9,10 +9,11 @@ import pytest
 from pyspark.errors import PySparkException
 
 from heliograph.journal.schema import KINDS, violations
+from heliograph.pipeline import source
 from heliograph.pipeline.jobs import ingest
 from heliograph.pipeline.requeue import Requeued, requeue
 from heliograph.pipeline.runner import Pipeline, RunSettings
-from heliograph.pipeline.tables.tables import open_tables
+from heliograph.pipeline.tables.tables import SecondWriter, Tables, open_tables
 from heliograph.runtime.errors import StartError
 from tests.pipeline.support import Scribe, frame, pipeline, write_journal, write_segment
 
@@ -186,19 +187,42 @@ def test_a_failure_of_spark_is_no_damage(
         assert (result.events, result.quarantined) == (1, 0)
 
 
-def test_a_journal_at_a_url(spark: Any, tmp_path: Path) -> None:
-    """By Hadoop's file systems; and a segment that is known by its path is not ingested again."""
+def test_two_drivers_without_a_lock(spark: Any, tmp_path: Path) -> None:
+    """As on object storage: both take the same segments, and one of them commits."""
+    scribe = Scribe()
+    scribe("client_connected", 1.0, count=1)
+    journal = write_journal(tmp_path / "journal", scribe)
+    one, other = (pipeline(spark, Tables(tmp_path / "tables"), journal) for _ in range(2))
+    assert one.ingest_batch() is not None
+    with pytest.raises(SecondWriter, match="another pipeline writes to"):
+        other.ingest_batch()
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, journal)
+        assert made.ingest_batch() is None
+        assert (made.offsets.counts["events"], made.read("events").count()) == (1, 1)
+
+
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_a_journal_at_a_url(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_spark: bool
+) -> None:
+    """Listed by Arrow, or by Hadoop's file systems if Arrow does not know the URL."""
+    if by_spark:
+        monkeypatch.setattr(source, "_storage", lambda _: None)
     scribe = Scribe()
     scribe("client_connected", 1.0, count=1)
     journal = write_journal(tmp_path / "journal", scribe)
     write_segment(journal, "ntf/_1000-00000002", scribe.events)  # a router is writing it
     with open_tables(tmp_path / "tables") as tables:
         made = Pipeline(spark, tables, RunSettings((f"file://{journal}",)))
-        result = made.ingest_batch()
+        result = made.ingest_batch(made.poll())
         assert result is not None
         assert (result.segments, result.events) == (1, 1)
         assert made.ingest_batch() is None
         assert pipeline(spark, tables, journal).waiting() == []
+        scribe("client_connected", 2.0, count=1)
+        write_segment(journal, "ntf/1000-00000002", scribe.events[1:])
+        assert [item.number for item in made.poll()] == [2]
         missing = Pipeline(spark, tables, RunSettings((f"file://{tmp_path}/none",)))
         with pytest.raises(StartError, match="no journal at"):
             missing.waiting()

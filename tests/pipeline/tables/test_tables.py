@@ -39,7 +39,7 @@ def put(tables: Tables, name: str = "part", rows: int = 2) -> tuple[DataFile, ..
 def test_what_is_committed_is_read_again(tmp_path: Path) -> None:
     with open_tables(tmp_path) as tables:
         files = put(tables)
-        tables.commit("events", files, offsets=SEEN)
+        tables.commit("events", files, offsets=lambda _: SEEN)
         tables.commit("marks", progress=1)
         snapshot = tables.snapshot
     assert files[0].day == "2026-01-05"
@@ -76,9 +76,9 @@ def put_with_fewer_rows(tables: Tables) -> None:
 def test_a_second_writer_of_the_same_batch_is_refused(tmp_path: Path) -> None:
     """Also where there is no lock, as on object storage."""
     one, other = Tables(tmp_path), Tables(tmp_path)
-    one.commit("events", put(one, "one"), offsets=SEEN)
+    one.commit("events", put(one, "one"), offsets=lambda _: SEEN)
     with pytest.raises(SecondWriter, match="another pipeline writes to"):
-        other.commit("events", put(other, "other"), offsets=SEEN)
+        other.commit("events", put(other, "other"), offsets=lambda _: SEEN)
     assert [Path(file.path).name for file in list_files(tmp_path, "events")] == ["one.parquet"]
     assert read_offsets(tmp_path).batch == 1
 
@@ -86,7 +86,7 @@ def test_a_second_writer_of_the_same_batch_is_refused(tmp_path: Path) -> None:
 def test_a_replaced_file_stays_for_readers(tmp_path: Path) -> None:
     with open_tables(tmp_path) as tables:
         old = put(tables, "old")
-        tables.commit("events", old, offsets=SEEN)
+        tables.commit("events", old, offsets=lambda _: SEEN)
         pinned = tables.pinned()
         tables.commit("events", put(tables, "new"), old)
         assert [Path(file.path).name for file in tables.snapshot.of("events")] == ["new.parquet"]
@@ -101,7 +101,7 @@ def test_a_replaced_file_stays_for_readers(tmp_path: Path) -> None:
 
 def test_what_was_not_committed_does_not_count_and_is_removed(tmp_path: Path) -> None:
     with open_tables(tmp_path) as tables:
-        tables.commit("events", put(tables, "kept"), offsets=SEEN)
+        tables.commit("events", put(tables, "kept"), offsets=lambda _: SEEN)
         [lost] = put(tables, "lost")
     with open_tables(tmp_path) as tables:
         assert [Path(file.path).name for file in tables.snapshot.of("events")] == ["kept.parquet"]

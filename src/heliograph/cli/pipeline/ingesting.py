@@ -52,6 +52,11 @@ def _print_verdict(account: "Account") -> int:
             f"{account.missing_events} events are known to be missing, of {', '.join(routers)};"
             f" {account.explained} unaccounted notifications may be among them"
         )
+    if account.quarantined:
+        print(
+            f"{account.quarantined} segments and events are in quarantine:"
+            " `heliograph pipeline requeue` reads them again"
+        )
     if account.verdict is Verdict.GAPS:
         print("every notification is accounted for, but for events known to be missing")
         return GAPS

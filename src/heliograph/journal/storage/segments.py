@@ -222,6 +222,7 @@ def write_sealed(path: Path, table: pa.Table) -> None:
         use_dictionary=[*REPETITIVE],
         write_statistics=[*_RANGES],
         store_schema=False,
+        write_page_checksum=True,
     )
     try:
         with open(temporary, "wb", opener=private_opener) as file:

@@ -13,7 +13,7 @@ SKETCH_SIZE = 2000
 """Size of a KLL sketch whose ranks are within about 0.2 percent, enough for p99.9."""
 
 
-def summarize_outcomes(ledger: DataFrame, names: DataFrame) -> DataFrame:
+def summarize_outcomes(ledger: DataFrame, names: DataFrame, *more: str) -> DataFrame:
     """Sum up the ledger by hour, provider and own messaging router. `names` has texts by hash."""
     providers = f.broadcast(names.select(f.col("key").alias("p"), f.col("text").alias("pt")))
     servers = f.broadcast(names.select(f.col("key").alias("s"), f.col("text").alias("st")))
@@ -28,9 +28,10 @@ def summarize_outcomes(ledger: DataFrame, names: DataFrame) -> DataFrame:
             "outcome",
             "recovered",
             *LATENCIES,
+            *more,
         )
     )
-    return named.groupBy("hour", "provider", "smp_host", "outcome", "recovered").agg(
+    return named.groupBy("hour", "provider", "smp_host", "outcome", "recovered", *more).agg(
         f.count("*").alias("notifications"),
         *(f.kll_sketch_agg_bigint(name, SKETCH_SIZE).alias(f"{name}_sketch") for name in LATENCIES),
     )

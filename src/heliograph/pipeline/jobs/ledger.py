@@ -40,8 +40,10 @@ _OF_LATEST = ("token", "subscription")
 
 TIMES = tuple(_FIRST)
 MARKS = ("notification", *_FIRST, *_GREATEST, *_OF_LATEST)
-SETTLEMENTS = (
-    "key",
+STORED = ("closed_as", "closed_provider", "checked")
+"""Columns of stored marks: the decision and provider of a closed notification, as numbers, and 1 if
+no closed notification had this ID when the row was stored."""
+SETTLED = (
     "provider",
     "accepted_through",
     "expired_through",
@@ -50,6 +52,7 @@ SETTLEMENTS = (
     "recovered_boot",
     "recovered_through",
 )
+SETTLEMENTS = ("key", *SETTLED, "last_at")
 
 
 def token_key(router: Column, token: Column) -> Column:
@@ -130,6 +133,12 @@ def merge_marks(parts: DataFrame) -> DataFrame:
     return parts.groupBy("notification").agg(*_merged_marks())
 
 
+def merge_stored(parts: DataFrame) -> DataFrame:
+    """Merge marks, some of which may be of closed notifications."""
+    stored = (f.max(name).alias(name) for name in STORED)
+    return parts.groupBy("notification").agg(*_merged_marks(), *stored)
+
+
 @cache
 def _merged_marks() -> tuple[Column, ...]:
     return (
@@ -170,6 +179,7 @@ def _settling_columns() -> tuple[Column, tuple[Column, ...]]:
         f.when(deleted, through).alias("deleted_through"),
         f.when(recovered, f.col("boot")).alias("recovered_boot"),
         f.when(recovered, through).alias("recovered_through"),
+        f.unix_micros("at").alias("last_at"),
     )
     return pending | deleted | accepted | expired | invalid, columns
 
@@ -181,6 +191,7 @@ def merge_settlements(parts: DataFrame) -> DataFrame:
 @cache
 def _merged_settlements() -> tuple[Column, ...]:
     return (
-        *(f.max(name).alias(name) for name in SETTLEMENTS[1:-1]),
+        *(f.max(name).alias(name) for name in SETTLED[:-1]),
         f.max_by("recovered_through", "recovered_boot").alias("recovered_through"),
+        f.max("last_at").alias("last_at"),
     )

@@ -10,7 +10,7 @@ from functools import cache
 
 from pyspark.sql import Column, DataFrame, functions as f, types as t
 
-from heliograph.pipeline.jobs.ledger import SETTLEMENTS
+from heliograph.pipeline.jobs.ledger import SETTLED
 from heliograph.pipeline.jobs.routers import RETIRE_AFTER, RouterFacts, newest_at
 from heliograph.pipeline.jobs.windows import (
     ANY,
@@ -28,6 +28,7 @@ from heliograph.pipeline.vocabulary import (
     COALESCED,
     DELIVERED,
     EXPIRED,
+    OUTCOMES,
     PENDING,
     REJECTED,
     REMOVED,
@@ -38,6 +39,10 @@ from heliograph.pipeline.vocabulary import (
 )
 
 SECOND = 1_000_000
+FINAL = (SHOWN, ACCEPTED, COALESCED, REJECTED, EXPIRED, REMOVED, UNDELIVERABLE)
+"""Outcomes that only events arriving late can change."""
+DECISIONS = tuple(f"{outcome}{how}" for outcome in OUTCOMES for how in ("", "/recovered"))
+"""Decisions by the number that closed marks have."""
 MILESTONES = (
     "smp_stored_at",
     "smp_delivered_at",
@@ -82,6 +87,33 @@ def decide(
     gaps: Sequence[Gap] = (),
 ) -> DataFrame:
     """Return a row for each of the merged marks. `broadcast` unless there are too many tokens."""
+    return as_rows(decide_marks(marks, settlements, routers, settings, broadcast, gaps))
+
+
+def as_rows(marks: DataFrame, *more: Column) -> DataFrame:
+    """Return the ledger's rows of decided marks."""
+    return marks.select(*_columns(), *more)
+
+
+def closed_rows(marks: DataFrame, *more: Column) -> DataFrame:
+    """Return the ledger's rows of closed marks, as they were decided, and columns of the marks."""
+    known = {
+        "decision": _as_closed(),
+        "provider": f.col("closed_provider"),
+        "explained": f.lit(False),
+    }
+    return as_rows(marks.withColumns(known), *more)
+
+
+def decide_marks(
+    marks: DataFrame,
+    settlements: DataFrame,
+    routers: Sequence[RouterFacts],
+    settings: OutcomeSettings | None = None,
+    broadcast: bool = True,
+    gaps: Sequence[Gap] = (),
+) -> DataFrame:
+    """Add the columns `decision`, `explained` and `provider` to merged marks."""
     settings = settings or OutcomeSettings()
     small = f.broadcast if broadcast else _unchanged
     of_token = settlements.select(f.col("key").alias("token_key"), _packed().alias("of_token"))
@@ -102,9 +134,25 @@ def decide(
     # If no router is known to have received a notification, a kill is a sure explanation only if
     # there is a single router that can have received it.
     lost_for_sure = f.col("received_at").isNotNull() | f.lit(len(ntf_of(routers)) == 1)
-    decided = rows.withColumn("decision", _decision(routers, settings, lost_for_sure))
+    decision, provider = _decision(routers, settings, lost_for_sure), _settled("provider")
+    if "closed_as" in marks.columns:
+        decision, provider = _or_as_before(decision), f.coalesce(provider, "closed_provider")
+    decided = rows.withColumns({"decision": decision, "provider": provider})
     windows = gap_rows(gaps, routers, settings.grace_us)
-    return _with_gaps(decided, windows, settings).select(*_columns())
+    return _with_gaps(decided, windows, settings)
+
+
+def _or_as_before(decision: Column) -> Column:
+    """Keep the decision of a closed row, unless events that came late make it final again.
+
+    What it was decided from may have expired.
+    """
+    is_final = f.substring_index(decision, "/", 1).isin(*FINAL)
+    return f.when(is_final | f.col("closed_as").isNull(), decision).otherwise(_as_closed())
+
+
+def _as_closed() -> Column:
+    return f.element_at(f.array(*map(f.lit, DECISIONS)), f.col("closed_as").cast("int") + 1)
 
 
 def _with_kills(rows: DataFrame, windows: Sequence[tuple[str, int, int, int]]) -> DataFrame:
@@ -148,14 +196,11 @@ def _with_gaps(
 def _packed() -> Column:
     """Pack the settlement columns into one array, so that both joins read the same columns and
     Spark scans the table once."""
-    return f.array(*_SETTLED)
-
-
-_SETTLED = SETTLEMENTS[1:]
+    return f.array(*SETTLED)
 
 
 def _settled(name: str, of: str = "of_token") -> Column:
-    return f.get(of, f.lit(_SETTLED.index(name)))
+    return f.get(of, f.lit(SETTLED.index(name)))
 
 
 @cache
@@ -182,7 +227,7 @@ def _columns() -> tuple[Column, ...]:
         f.least(*MILESTONES, "smp_gone_at", "undeliverable_at", "pending_at", "repeated_at").alias(
             "first_at"
         ),
-        _settled("provider").alias("provider"),
+        f.col("provider"),
         f.col("server"),
     )
 

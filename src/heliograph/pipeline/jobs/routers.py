@@ -66,6 +66,13 @@ def newest_at(routers: Sequence[RouterFacts]) -> int:
     return max((item.last_at for item in routers), default=0)
 
 
+def watermark(routers: Sequence[RouterFacts]) -> int:
+    """Return the time that all running messaging and notification routers have passed."""
+    serving = [item for item in routers if item.part in ("smp", "ntf") and not item.retired]
+    running = [item.last_at for item in serving if not item.stopped]
+    return min(running, default=newest_at(routers))
+
+
 def retire(notes: Notes, router: str) -> JsonObject:
     """Mark a router as retired. Raises `KeyError` if it is not known."""
     return {**notes, router: {**notes[router], "retired": True}}
@@ -77,6 +84,17 @@ def without_old_boots(notes: Notes, before: int) -> JsonObject:
         router: {**known, "boots": _recent(known["boots"], before)}
         for router, known in notes.items()
     }
+
+
+def expired_runs(notes: Notes, kept: Notes) -> dict[str, int]:
+    """Return the last run of each router that `kept` lacks, if all earlier ones lack there, too."""
+    found = {}
+    for router, known in notes.items():
+        oldest = min(map(int, kept[router]["boots"]))
+        gone = [int(boot) for boot in known["boots"] if int(boot) < oldest]
+        if gone:
+            found[router] = max(gone)
+    return found
 
 
 def _recent(boots: Mapping[str, Mapping[str, int]], before: int) -> JsonObject:

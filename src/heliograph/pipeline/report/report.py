@@ -57,7 +57,8 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        return verdict(self.unaccounted, self.explained, self.missing_events)
+        missing = self.missing_events + self.counts.get("quarantined", 0)
+        return verdict(self.unaccounted, self.explained, missing)
 
 
 def days_with_events(pipeline: Pipeline, first: date, last: date) -> tuple[date, date]:
@@ -147,7 +148,7 @@ def collect(
 
 def _explained(pipeline: Pipeline, first: date, last: date) -> int:
     day = f.to_date(f.timestamp_micros("first_at"))
-    rows = pipeline.ledger().where((f.col("outcome") == UNACCOUNTED) & day.between(first, last))
+    rows = pipeline.open_ledger().where((f.col("outcome") == UNACCOUNTED) & day.between(first, last))
     return int(rows.agg(f.count_if("explained")).collect()[0][0])
 
 

@@ -6,7 +6,7 @@ Reading it needs neither Spark nor Delta: a commit is a file of JSON lines.
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,7 +27,8 @@ class Offsets:
     """What was ingested: `seen` are events by sequence number, `segments` the journal's files.
 
     `routers` has facts about the runs of routers, see `heliograph.pipeline.jobs.routers`;
-    `edges` the times around gaps, see `heliograph.pipeline.jobs.coverage`.
+    `edges` the times around gaps, see `heliograph.pipeline.jobs.coverage`; `expired` the last
+    run of each router of which nothing is recorded any more, nor ingested.
     """
 
     batch: int = 0
@@ -38,6 +39,24 @@ class Offsets:
     counts: Mapping[str, int] = field(default_factory=dict)
     routers: JsonMapping = field(default_factory=dict)
     edges: Mapping[str, Mapping[str, Pair]] = field(default_factory=dict)
+    expired: Mapping[str, int] = field(default_factory=dict)
+
+
+def without_runs(offsets: Offsets, expired: Mapping[str, int]) -> Offsets:
+    """Forget the runs of each router up to one of them."""
+    known = {**offsets.expired, **expired}
+
+    def kept(run: str) -> bool:
+        router, _, boot = run.rpartition("/")
+        return int(boot) > known.get(router, -1)
+
+    return replace(
+        offsets,
+        expired=known,
+        seen={run: pairs for run, pairs in offsets.seen.items() if kept(run)},
+        segments={run: pairs for run, pairs in offsets.segments.items() if kept(run)},
+        edges={run: edges for run, edges in offsets.edges.items() if kept(run)},
+    )
 
 
 def encode(offsets: Offsets) -> str:

@@ -4,9 +4,10 @@ import pyarrow as pa
 from pyspark.sql import types as t
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from heliograph.pipeline.jobs.ledger import MARKS, SETTLEMENTS
+from heliograph.pipeline.jobs.ledger import MARKS, SETTLEMENTS, STORED
 from heliograph.pipeline.jobs.outcomes import LATENCIES
 from heliograph.pipeline.spark.columns import EVENTS, QUARANTINE
+from heliograph.pipeline.tables.storage import BY_DAY
 
 _COUNTED = ("part", "router", "kind", "mode", "provider", "smp_host", "status", "reason", "command")
 
@@ -16,7 +17,7 @@ SCHEMAS = {
     "marks": t.StructType(
         [
             t.StructField(name, t.StringType() if name == "notification" else t.LongType())
-            for name in MARKS
+            for name in (*MARKS, *STORED)
         ]
     ),
     "settlements": t.StructType([t.StructField(name, t.LongType()) for name in SETTLEMENTS]),
@@ -66,7 +67,8 @@ SCHEMAS = {
 
 
 def arrow_schemas() -> dict[str, pa.Schema]:
-    """Return the schemas of the tables; events have the column `day` as partition."""
+    """Return the schemas of the tables, with their partition."""
     found = {name: to_arrow_schema(schema, timezone="UTC") for name, schema in SCHEMAS.items()}
-    found["events"] = found["events"].append(pa.field("day", pa.date32()))
+    for name in BY_DAY:
+        found[name] = found[name].append(pa.field("day", pa.date32()))
     return found

@@ -16,6 +16,8 @@ import pyarrow.parquet as pq
 from heliograph.runtime.errors import StartError
 from heliograph.runtime.files import sync_directory
 
+BY_DAY = ("events", "marks", "outcomes")
+"""Tables with the partition `day`; it is null for the marks of open notifications."""
 _ALIASES = {"s3a": "s3", "s3n": "s3"}
 """URL schemes of Hadoop that have another name in Arrow and Delta."""
 
@@ -27,6 +29,15 @@ class StoredFile:
     path: str
     size: int
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSegment:
+    """A file of a journal. `modified` is in seconds since the epoch."""
+
+    path: str
+    size: int
+    modified: float
 
 
 class Storage:
@@ -66,6 +77,26 @@ class Storage:
             hidden = any(part[0] in "._" for part in path.split("/"))
             if info.type == pyarrow.fs.FileType.File and not hidden:
                 yield path, info.size
+
+    def listed(self) -> Iterator[StoredSegment]:
+        """Yield all Parquet files that are not hidden, with the time of their last change."""
+        selector = pyarrow.fs.FileSelector(self._root, recursive=True)
+        for info in self._filesystem.get_file_info(selector):
+            path = info.path[len(self._root) + 1 :]
+            if path.endswith(".parquet") and not any(p[0] in "._" for p in path.split("/")):
+                yield StoredSegment(path, info.size, info.mtime_ns / 1e9)
+
+    def find(self, path: str) -> StoredSegment | None:
+        """Return one file, None if it does not exist."""
+        info = self._filesystem.get_file_info(f"{self._root}/{path}")
+        if info.type != pyarrow.fs.FileType.File:
+            return None
+        return StoredSegment(path, info.size, info.mtime_ns / 1e9)
+
+    def exists(self) -> bool:
+        return bool(
+            self._filesystem.get_file_info(self._root).type == pyarrow.fs.FileType.Directory
+        )
 
     def written(self, folder: str) -> tuple[StoredFile, ...]:
         """Return the Parquet files below `folder` with the rows of their footers; sync them."""

@@ -1,8 +1,9 @@
 """Read and write the tables with Spark: the files that a snapshot lists, and no others."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql import DataFrame, Observation, functions as f
@@ -64,7 +65,10 @@ def write(tables: Tables, writes: Iterable[Write]) -> Written:
         writer.parquet(tables.storage.below(staging))
         return item.table, tables.written(staging, expected())
 
-    return dict(at_once([lambda item=item: one(item) for item in writes]))  # type: ignore[misc]
+    written: Written = {}
+    for table, files in at_once([partial(one, item) for item in writes]):
+        written[table] = (*written.get(table, ()), *files)
+    return written
 
 
 def both(left: Callable[[], T], right: Callable[[], U]) -> tuple[T, U]:
@@ -75,7 +79,7 @@ def both(left: Callable[[], T], right: Callable[[], U]) -> tuple[T, U]:
         return beside.result(), result
 
 
-def at_once(work: list[Callable[[], T]]) -> list[T]:
+def at_once(work: Sequence[Callable[[], T]]) -> list[T]:
     """Run functions concurrently: Spark's jobs wait for cores, not for each other."""
     if len(work) < 2:
         return [item() for item in work]

@@ -9,9 +9,10 @@ they contain in the same way, so each has every batch exactly once, even after a
 import fcntl
 import json
 import os
+import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,13 +20,15 @@ from typing import TYPE_CHECKING
 
 from heliograph.documents import JsonObject
 from heliograph.pipeline.tables.offsets import METADATA, Offsets, encode, read_offsets
-from heliograph.pipeline.tables.storage import Storage, StoredFile
+from heliograph.pipeline.tables.storage import BY_DAY, Storage, StoredFile
 from heliograph.runtime.errors import StartError
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 LOCK = "lock"
+NO_DAY = "__HIVE_DEFAULT_PARTITION__"
+"""The name that Spark gives to the folder of a null partition."""
 APPLICATION = "heliograph"
 """The application ID of the transactions."""
 RETENTION_HOURS = 24
@@ -35,6 +38,12 @@ _CONFIGURATION = {
     "delta.deletedFileRetentionDuration": f"interval {RETENTION_HOURS} hours",
     "delta.logRetentionDuration": "interval 7 days",
 }
+
+
+SAME_STORAGE = (
+    "all workers of Spark must see the same storage as this process. Nothing was committed; the"
+    " next run takes it all"
+)
 
 
 class RowsMissing(StartError):
@@ -72,9 +81,21 @@ class Snapshot:
     def of(self, table: str) -> tuple[DataFile, ...]:
         return self.files.get(table, ())
 
+    @property
+    def open_marks(self) -> list[DataFile]:
+        """Return the files of marks of open notifications."""
+        return [file for file in self.of("marks") if file.day is None]
+
+    @property
+    def closed_marks(self) -> list[DataFile]:
+        return [file for file in self.of("marks") if file.day is not None]
+
 
 class Tables:
-    """All tables below one place, created when they are first opened. Raises `StartError`."""
+    """All tables below one place, created when they are first opened. Raises `StartError`.
+
+    Threads may commit concurrently if no two of them remove files of the same table.
+    """
 
     def __init__(self, place: str | Path) -> None:
         # Imported here because `status` and the page read offsets without it.
@@ -87,6 +108,7 @@ class Tables:
             name: Schema.from_arrow(schema) for name, schema in arrow_schemas().items()
         }
         self._tables: JsonObject = {}
+        self._committing = threading.Lock()
         for name, schema in self._schemas.items():
             url = f"{self.storage.delta_url}/{name}"
             try:
@@ -105,7 +127,7 @@ class Tables:
         """Return a reader of the current snapshot, unaffected by later commits."""
         copy = object.__new__(Tables)
         copy.storage, copy.snapshot = self.storage, self.snapshot
-        copy._schemas, copy._tables = self._schemas, {}
+        copy._schemas, copy._tables, copy._committing = self._schemas, {}, self._committing
         return copy
 
     def staging(self, table: str, batch: int | None = None) -> str:
@@ -120,8 +142,7 @@ class Tables:
         if found != expected:
             raise RowsMissing(
                 f"{expected} rows were written to {self.storage.below(staging)}, and {found} are"
-                " there: all workers of Spark must see the same storage as this process. Nothing"
-                " was committed; the next run takes it all"
+                f" there: {SAME_STORAGE}"
             )
         folder = staging.partition("/")[2]
         return tuple(_data_file(folder, file) for file in files)
@@ -136,13 +157,27 @@ class Tables:
         added: Sequence[DataFile] = (),
         removed: Sequence[DataFile] = (),
         *,
-        offsets: Offsets | None = None,
+        offsets: Callable[[Offsets], Offsets] | None = None,
         progress: int | None = None,
     ) -> None:
-        """Add and remove files in one commit; `offsets` for events, `progress` for derived tables.
+        """Add and remove files in one commit; `progress` is for derived tables.
+
+        `offsets` returns those of a commit of events from those before it.
 
         Raises `SecondWriter`.
         """
+        with self._committing:
+            new = None if offsets is None else offsets(self.snapshot.offsets)
+            self._commit(table, added, removed, new, progress)
+
+    def _commit(
+        self,
+        table: str,
+        added: Sequence[DataFile],
+        removed: Sequence[DataFile],
+        offsets: Offsets | None,
+        progress: int | None,
+    ) -> None:
         from deltalake import CommitProperties, Transaction
         from deltalake.exceptions import CommitFailedError
         from deltalake.transaction import AddAction, RemoveAction
@@ -158,7 +193,7 @@ class Tables:
             AddAction(
                 file.path,
                 file.size,
-                {} if file.day is None else {"day": file.day},
+                _partition(table, file),
                 milliseconds,
                 not removed,
                 json.dumps({"numRecords": file.rows}),
@@ -171,7 +206,7 @@ class Tables:
                 not added,
                 milliseconds,
                 file.size,
-                {} if file.day is None else {"day": file.day},
+                _partition(table, file),
             )
             for file in removed
         ]
@@ -206,23 +241,20 @@ class Tables:
             else self.snapshot.progress,
         )
 
-    def vacuum(self, retention_hours: float = RETENTION_HOURS) -> int:
-        """Remove files that no reader needs any more, and leftovers of killed writers."""
-        from deltalake import CommitProperties
+    def vacuum(self, retention_hours: int = RETENTION_HOURS) -> int:
+        """Remove files that no reader needs any more, and leftovers of killed writers.
+
+        Needs no commit, so that it may run beside others.
+        """
+        from deltalake import DeltaTable
 
         count = 0
-        for name, delta in self._tables.items():
-            metadata = {METADATA: encode(self.snapshot.offsets)} if name == "events" else None
-            count += len(
-                delta.vacuum(
-                    retention_hours=retention_hours,
-                    dry_run=False,
-                    enforce_retention_duration=False,
-                    commit_properties=CommitProperties(custom_metadata=metadata),
-                    full=True,
-                )
+        for name in self._schemas:
+            unused = DeltaTable(f"{self.storage.delta_url}/{name}").vacuum(
+                retention_hours=retention_hours, enforce_retention_duration=False, full=True
             )
-            delta.update_incremental()
+            self.storage.remove(name, unused)
+            count += len(unused)
         return count
 
     def _load(self) -> Snapshot:
@@ -239,13 +271,17 @@ class Tables:
 
 
 def _partitions(table: str) -> list[str]:
-    return ["day"] if table == "events" else []
+    return ["day"] if table in BY_DAY else []
+
+
+def _partition(table: str, file: DataFile) -> dict[str, str | None]:
+    return {"day": file.day} if table in BY_DAY else {}
 
 
 def _data_file(folder: str, file: StoredFile) -> DataFile:
     partition = file.path.rpartition("/")[0]
     day = partition.removeprefix("day=") if partition.startswith("day=") else None
-    return DataFile(f"{folder}/{file.path}", file.size, file.rows, day)
+    return DataFile(f"{folder}/{file.path}", file.size, file.rows, None if day == NO_DAY else day)
 
 
 def _files(delta: "DeltaTable") -> Iterator[DataFile]:

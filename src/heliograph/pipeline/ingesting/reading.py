@@ -32,7 +32,7 @@ def sort_out(batch: Sequence[Segment]) -> tuple[list[Segment], dict[str, str]]:
         wrong = [
             f"{name}: {found.field(name).type} instead of {SCHEMA.field(name).type}"
             for name in SCHEMA.names
-            if name in found.names and not _alike(found.field(name).type, SCHEMA.field(name).type)
+            if name in found.names and not alike(found.field(name).type, SCHEMA.field(name).type)
         ]
         if wrong:
             broken[item.name] = "the segment has another schema: " + "; ".join(wrong)
@@ -41,12 +41,12 @@ def sort_out(batch: Sequence[Segment]) -> tuple[list[Segment], dict[str, str]]:
     return readable, broken
 
 
-def _alike(found: pa.DataType, expected: pa.DataType) -> bool:
+def alike(found: pa.DataType, expected: pa.DataType) -> bool:
     """Compare types as Spark does: dictionaries by their values, lists by their items."""
     if pa.types.is_dictionary(found):
         found = found.value_type
     if pa.types.is_list(expected):
-        return bool(pa.types.is_list(found)) and _alike(found.value_type, expected.value_type)
+        return bool(pa.types.is_list(found)) and alike(found.value_type, expected.value_type)
     if pa.types.is_string(expected):
         return bool(pa.types.is_string(found) or pa.types.is_large_string(found))
     return bool(found == expected)
@@ -62,16 +62,19 @@ def find_damage(
         if "://" in item.url:
             continue
         try:
-            pq.ParquetFile(item.url).read()
+            pq.ParquetFile(item.url, page_checksum_verification=True).read()
         except FileNotFoundError:
             absent.add(item.name)
         except (OSError, pa.ArrowException) as exc:
             damaged[item.name] = f"the segment cannot be read: {type(exc).__name__}"
-    remote = [item for item in segments if "://" in item.url]
-    _bisect(spark, remote if damaged or absent else segments, damaged, absent)
-    if len(damaged) == len(segments) > 1:
-        return {}, absent  # the segments are not the cause
-    return damaged, absent
+    # Spark verifies more: checksums of dictionaries, which Arrow does not.
+    others = [item for item in segments if item.name not in damaged and item.name not in absent]
+    found: dict[str, str] = {}
+    _bisect(spark, others, found, absent)
+    if len(found) == len(segments) > 1:
+        # Unless Parquet says so, the segments are not the cause.
+        found = {name: reason for name, reason in found.items() if "parquet" in reason.lower()}
+    return damaged | found, absent
 
 
 def _bisect(

@@ -1,0 +1,94 @@
+"""Close notifications: move final rows of the ledger to their day, and keep the sums of each day.
+
+The tables `marks` and `outcomes` have the partition `day`. Closing is one commit to `marks`; the
+sums follow in a commit of their own, which records the last closing that they contain.
+"""
+
+from collections.abc import Iterable
+
+from pyspark.sql import DataFrame
+
+from heliograph.pipeline.jobs import closing, health
+from heliograph.pipeline.jobs.outcomes import closed_rows, decide_marks
+from heliograph.pipeline.jobs.routers import router_facts, watermark
+from heliograph.pipeline.runner import Pipeline
+from heliograph.pipeline.tables import store
+from heliograph.pipeline.tables.store import Write
+from heliograph.pipeline.tables.tables import DataFile
+from heliograph.pipeline.views import names
+
+LARGE_BYTES = 64 << 20
+
+
+def close(pipeline: Pipeline, all_before: int = 0) -> int:
+    """Close what is final and older than the watermark; return the number of files replaced.
+
+    Rows whose last event is older than `all_before` are closed whatever their outcome. Nothing is
+    done until a whole day can be closed.
+    """
+    update_sums(pipeline)  # of a closing that was interrupted
+    pipeline.update_ledger()
+    pinned = pipeline.pinned()
+    facts = router_facts(pinned.offsets.routers, pinned.settings.outcomes.retire_after)
+    before = max(closing.cutoff(watermark(facts)), all_before)
+    files = pinned.snapshot.open_marks
+    if not files or before <= pinned.closed_until:
+        return 0
+    reopened = pinned.reopened()
+    decided = pinned.decided(pinned.marks(reopened), decide_marks)
+    changed: list[DataFile] = []
+    writes = []
+    if reopened is not None:
+        rows = reopened.select("notification", closing.last_day().cast("string")).collect()
+        days = {row[1] for row in rows}
+        changed = [file for file in pinned.snapshot.closed_marks if file.day in days]
+        rest = closing.without_ids(pinned.read("marks", changed), [row[0] for row in rows])
+        stored = closing.as_stored(rest)
+        writes.append(_by_day(stored, changed, max(file.batch for file in changed)))
+    number = pinned.snapshot.progress.get("outcomes", 0) + 1
+    writes.insert(0, _by_day(closing.split(decided, before, all_before), files, number))
+    written = store.write(pipeline.tables, writes)["marks"]
+    pipeline.tables.commit("marks", written, [*files, *changed])
+    update_sums(pipeline, (file.day for file in changed))
+    return len(files) + len(changed)
+
+
+def _by_day(rows: DataFrame, files: Iterable[DataFile], batch: int) -> Write:
+    """Sort by ID, so that a few rows of a day can be found without reading all of it."""
+    parts = max(1, sum(file.size for file in files) // LARGE_BYTES)
+    frame = rows.coalesce(parts).sortWithinPartitions("day", "notification")
+    return Write("marks", frame, True, batch=batch)
+
+
+def update_sums(pipeline: Pipeline, days: Iterable[str | None] = ()) -> None:
+    """Recompute the sums of the days that were closed or changed since the last time.
+
+    To a day whose rows have expired already, only those of the new rows are added.
+    """
+    upto = pipeline.snapshot.progress.get("outcomes", 0)
+    closed = pipeline.snapshot.closed_marks
+    new = [file for file in closed if file.batch > upto]
+    changed = {*days, *(file.day for file in new)}
+    if not changed:
+        return
+    summed = {file.day for file in pipeline.snapshot.of("outcomes")}
+    kept = {file.day for file in closed if file.batch <= upto}
+    expired = {day for day in changed if day in summed and day not in kept}.difference(days)
+    files = [file for file in closed if file.day in changed - expired or file in new]
+    pipeline.partition(sum(file.size for file in files))
+    rows = closed_rows(pipeline.read("marks", files), closing.last_day().alias("day"))
+    sums = health.summarize_outcomes(rows, names(pipeline), "day").coalesce(1)
+    added = store.write(pipeline.tables, [Write("outcomes", sums, True)])
+    old = [file for file in pipeline.snapshot.of("outcomes") if file.day in changed - expired]
+    newest = max((file.batch for file in new), default=upto)
+    pipeline.tables.commit("outcomes", added["outcomes"], old, progress=newest)
+
+
+def expire_days(pipeline: Pipeline, before: int) -> int:
+    """Drop the closed rows of whole days; their sums stay. Return the number of files."""
+    old = [
+        file for file in pipeline.snapshot.closed_marks if closing.end_of(file.day or "") <= before
+    ]
+    if old:
+        pipeline.tables.commit("marks", removed=old)
+    return len(old)

@@ -1,0 +1,1 @@
+"""Take segments into the table of events: readable ones, copied or rewritten, and checked."""

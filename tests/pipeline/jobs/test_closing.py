@@ -1,0 +1,186 @@
+"""Closed notifications are in their day, are read no more, and change only by late events."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliograph.pipeline import closing
+from heliograph.pipeline.jobs.closing import DAY as DAY_US, cutoff, end_of
+from heliograph.pipeline.jobs.routers import RouterFacts, watermark
+from heliograph.pipeline.runner import Pipeline
+from heliograph.pipeline.tables.offsets import read_offsets
+from heliograph.pipeline.tables.tables import Tables, open_tables
+from heliograph.pipeline.upkeep import compact, expire
+from heliograph.pipeline.views import outcomes as summed
+from tests.pipeline.support import (
+    START,
+    Scribe,
+    outcomes,
+    pipeline,
+    snapshot,
+    write_journal,
+    write_segment,
+)
+
+DAY = 86_400.0
+
+
+def facts(router: str, part: str, last_at: int, **more: Any) -> RouterFacts:
+    stopped, retired = more.get("stopped", False), more.get("retired", False)
+    return RouterFacts(router, part, last_at, None, None, (), stopped, retired)
+
+
+def test_the_watermark_is_what_all_running_routers_have_passed() -> None:
+    routers = [facts("a", "smp", 50), facts("b", "ntf", 40), facts("phone", "device", 10)]
+    assert watermark(routers) == 40
+    assert watermark([*routers, facts("c", "ntf", 5, stopped=True)]) == 40
+    assert watermark([*routers, facts("c", "ntf", 5, retired=True)]) == 40
+    assert watermark([facts("c", "ntf", 5, stopped=True), facts("phone", "device", 10)]) == 10
+    assert watermark([]) == 0
+    assert cutoff(3 * DAY_US + 5) == 2 * DAY_US
+    assert end_of("1970-01-02") == 2 * DAY_US
+
+
+def two_days() -> list[Scribe]:
+    """On the first day n1 and n2 are settled and n3 is pending; the journal goes on for days."""
+    ntf = Scribe()
+    ntf.nmsg(1, 0.0)
+    ntf.nmsg(2, 0.1)
+    ntf.accepted([2], 2, 1.0)
+    ntf.nmsg(3, 1.0, "t2", "s2")
+    ntf("client_connected", 3 * DAY, count=1)
+    return [ntf]
+
+
+def days(tables: Tables, table: str) -> dict[str | None, int]:
+    found: dict[str | None, int] = {}
+    for file in tables.snapshot.of(table):
+        found[file.day] = found.get(file.day, 0) + file.rows
+    return found
+
+
+def ingested(spark: Any, tables: Tables, journal: Path) -> Pipeline:
+    made = pipeline(spark, tables, journal)
+    while made.ingest_batch() is not None:
+        pass
+    made.update_stats()
+    return made
+
+
+def test_what_is_final_is_moved_to_its_day(spark: Any, tmp_path: Path) -> None:
+    journal = write_journal(tmp_path / "journal", *two_days())
+    with open_tables(tmp_path / "tables") as tables:
+        made = ingested(spark, tables, journal)
+        before, account = snapshot(made), made.account()
+        assert closing.close(made) == 1
+        assert days(tables, "marks") == {"2026-01-05": 2, None: 1}
+        assert days(tables, "outcomes") == {"2026-01-05": 2}
+        assert snapshot(made) == before
+        assert (
+            made.account().outcomes
+            == account.outcomes
+            == {
+                "accepted": 1,
+                "coalesced": 1,
+                "pending": 1,
+            }
+        )
+        assert made.account().hours == account.hours
+        # Only what is open is read: the files of closed days may be away.
+        assert [row["notification"] for row in made.marks().collect()] == ["n3"]
+        compact(made, everything=True)
+        assert snapshot(made) == before
+
+
+def test_an_event_that_comes_late_changes_only_its_day(spark: Any, tmp_path: Path) -> None:
+    [ntf] = two_days()
+    journal = write_journal(tmp_path / "journal", ntf)
+    with open_tables(tmp_path / "tables") as tables:
+        made = ingested(spark, tables, journal)
+        closing.close(made)
+        phone = Scribe("phone", "device")
+        phone("device_shown", 2 * DAY, notification="n2")
+        write_journal(journal, phone)
+        made.ingest_batch()
+        expected = {"shown": 1, "coalesced": 1, "pending": 1}
+        assert made.account().outcomes == expected
+        assert outcomes(made.ledger()) == {"n1": "coalesced", "n2": "shown", "n3": "pending"}
+        rows = summed(made).groupBy("outcome").sum("notifications").collect()
+        assert {name: count for name, count in rows if count} == expected
+        ntf("client_connected", 4 * DAY, count=1)
+        write_segment(journal, "ntf/1000-00000002", ntf.events[-1:])
+        made.ingest_batch()
+        closing.close(made)
+        assert days(tables, "marks") == {"2026-01-05": 1, "2026-01-07": 1, None: 1}
+        assert days(tables, "outcomes") == {"2026-01-05": 1, "2026-01-07": 1}
+        # Its push was pending for longer than it may.
+        expected = {"shown": 1, "coalesced": 1, "unaccounted": 1}
+        assert made.account().outcomes == expected
+        made.update_stats()
+        closed = snapshot(made)
+    with open_tables(tmp_path / "other") as tables:  # never closed
+        assert snapshot(ingested(spark, tables, journal)) == closed
+
+
+def test_a_closing_that_was_interrupted_is_completed(
+    monkeypatch: pytest.MonkeyPatch, spark: Any, tmp_path: Path
+) -> None:
+    """Killed between the commit of the rows and that of their sums."""
+    journal = write_journal(tmp_path / "journal", *two_days())
+    with open_tables(tmp_path / "tables") as tables:
+        made = ingested(spark, tables, journal)
+        account = made.account()
+        real = closing.update_sums
+        calls: list[int] = []
+
+        def killed(pipeline: Pipeline, days: Any = ()) -> None:
+            calls.append(1)
+            if len(calls) > 1:
+                raise KeyboardInterrupt
+            real(pipeline, days)
+
+        monkeypatch.setattr(closing, "update_sums", killed)
+        with pytest.raises(KeyboardInterrupt):
+            closing.close(made)
+        monkeypatch.undo()
+        assert days(tables, "marks") == {"2026-01-05": 2, None: 1}
+        assert not tables.snapshot.of("outcomes")
+        assert made.account().outcomes == account.outcomes
+        assert {row["outcome"] for row in summed(made).collect()} == {*account.outcomes}
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, journal)
+        closing.close(made)
+        assert days(tables, "outcomes") == {"2026-01-05": 2}
+        assert made.account().outcomes == account.outcomes
+
+
+def test_days_expire_whole_and_rewrite_nothing(spark: Any, tmp_path: Path) -> None:
+    ntf, again = two_days()[0], Scribe(boot=2000)
+    third = Scribe(boot=3000)
+    again("router_started", 4 * DAY, through=3)
+    for number in (11, 12):
+        third.nmsg(number, 40 * DAY + number, "t3", "s3")
+    third.accepted([11, 12], 12, 40 * DAY + 20, "t3")
+    third("client_connected", 50 * DAY, count=1)
+    journal = write_journal(tmp_path / "journal", ntf, again, third)
+    now = START.timestamp() + 50 * DAY
+    with open_tables(tmp_path / "tables") as tables:
+        made = ingested(spark, tables, journal)
+        expire(made, now, events_days=14, ledger_days=90)
+        assert days(tables, "marks") == {"2026-01-05": 2, "2026-02-14": 2, None: 1}
+        kept = [file for file in tables.snapshot.of("marks") if file.day == "2026-02-14"]
+        expire(made, now + 46 * DAY, events_days=14, ledger_days=90)
+        # What is open and as old goes with its day; the other day's file is the same.
+        assert [file for file in tables.snapshot.of("marks") if file.rows] == kept
+        assert days(tables, "outcomes") == {"2026-01-05": 3, "2026-02-14": 1}
+        assert made.account().outcomes == {"accepted": 2}
+        # Tokens without events, and runs that ended, are known no more; segments are not new.
+        assert [row["accepted_through"] for row in made.read("settlements").collect()] == [12]
+        offsets = read_offsets(tmp_path / "tables")
+        assert set(offsets.seen) == set(offsets.segments) == {"ntf/2000", "ntf/3000"}
+        assert offsets.expired == {"ntf": 1000}
+        assert made.waiting() == []
+        assert pipeline(spark, tables, journal).waiting() == []
+        # A later row of a day that has expired is added to its sums.
+        assert made.read("outcomes").groupBy().sum("notifications").collect()[0][0] == 5
