@@ -148,7 +148,9 @@ def collect(
 
 def _explained(pipeline: Pipeline, first: date, last: date) -> int:
     day = f.to_date(f.timestamp_micros("first_at"))
-    rows = pipeline.open_ledger().where((f.col("outcome") == UNACCOUNTED) & day.between(first, last))
+    rows = pipeline.open_ledger().where(
+        (f.col("outcome") == UNACCOUNTED) & day.between(first, last)
+    )
     return int(rows.agg(f.count_if("explained")).collect()[0][0])
 
 
