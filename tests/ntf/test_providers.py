@@ -125,3 +125,18 @@ def test_a_proxy_that_is_none(url: str) -> None:
     assert list(DeliveryOptions(proxy="http://a:1", http_client="h2").check()) == [
         ("proxy", 'needs http_client = "wreq"')
     ]
+
+
+def test_other_apps(tmp_path: Path) -> None:
+    for name in ("k.p8", "fork.p8"):
+        (tmp_path / name).write_bytes(generate_vapid_key())
+    chosen = replace(APNS, other_apps=("fork.p8 K T org.example.fork",))
+    assert PushProvider.APNS_PROD in make_providers(config(apns=chosen), tmp_path)
+    (tmp_path / "fork.p8").write_text("no key")
+    with pytest.raises(ConfigError, match=r"other_apps: .*fork.p8"):
+        make_providers(config(apns=chosen), tmp_path)
+    (tmp_path / "fork.p8").unlink()
+    with pytest.raises(ConfigError, match=r"other_apps: .*fork.p8: cannot be read"):
+        make_providers(config(apns=chosen), tmp_path)
+    for wrong in (replace(APNS, other_apps=("fork.p8 K",)), ApnsOptions(other_apps=("a b c d",))):
+        assert [key for key, _ in wrong.check()] == ["other_apps"]

@@ -14,7 +14,13 @@ import pytest
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.jwt import sign_jwt
 from heliograph.crypto.p256 import P256Key
-from heliograph.push.apns import JWT_LIFETIME, JWT_MIN_INTERVAL, ApnsConfig, ApnsProvider
+from heliograph.push.apns import (
+    JWT_LIFETIME,
+    JWT_MIN_INTERVAL,
+    ApnsApp,
+    ApnsConfig,
+    ApnsProvider,
+)
 from heliograph.push.connecting import connections_to
 from heliograph.push.http import HttpSettings, NoAnswer
 from heliograph.push.provider import (
@@ -25,7 +31,8 @@ from heliograph.push.provider import (
     RetryLater,
 )
 from heliograph.sim.providers.apns import PAYLOAD_LIMIT, ApnsRules, ApnsService
-from heliograph.sim.providers.simulator import Simulator
+from heliograph.sim.providers.http2 import HttpRequest
+from heliograph.sim.providers.simulator import Push as SimulatedPush, Simulator, Wrong
 from heliograph.wire.ntf.push import Push, encode_apns
 from heliograph.wire.ntf.tokens import (
     APNSDeviceToken,
@@ -518,3 +525,63 @@ async def test_nothing_shows_secrets(apns: Simulator, provider: ApnsProvider) ->
     shown = "".join(traceback.format_exception(caught.value))
     assert TOKEN not in shown
     assert jwt not in shown
+
+
+# Several apps
+
+OTHER_KEY = P256Key.generate()
+OTHER = ApnsApp(OTHER_KEY.to_pem(), "KEY9876543", "TEAM987654", "org.example.fork")
+OTHER_TOKEN = "ef" * 32
+
+
+class TwoApps(ApnsService):
+    """Apple, with two makers and a device of each."""
+
+    def __init__(self) -> None:
+        super().__init__(KEY)
+        self._apps = {
+            TOPIC: ApnsService(KEY, ApnsRules(TOPIC, KEY_ID, TEAM_ID, 5120)),
+            OTHER.topic: ApnsService(
+                OTHER_KEY, ApnsRules(OTHER.topic, OTHER.key_id, OTHER.team_id, 5120)
+            ),
+        }
+        self.topics: list[tuple[str, str]] = []
+
+    def check(self, request: HttpRequest) -> SimulatedPush | Wrong:
+        topic = request.headers.get("apns-topic", "")
+        found = self._apps[topic].check(request)
+        if isinstance(found, Wrong):
+            return found
+        self.topics.append((found.token, topic))
+        wanted = {TOKEN: TOPIC, OTHER_TOKEN: OTHER.topic}.get(found.token)
+        return found if topic == wanted else Wrong(400, "DeviceTokenNotForTopic", found.token)
+
+
+async def test_several_apps(tmp_path: Path) -> None:
+    """A device's app is found at the first push, and known from then on."""
+    service = TwoApps()
+    fork = APNSDeviceToken(PushProvider.APNS_PROD, OTHER_TOKEN.encode())
+    nobody = APNSDeviceToken(PushProvider.APNS_PROD, b"aa" * 32)
+    async with running(service, tmp_path) as simulator:
+        made = ApnsProvider(replace(config(simulator), others=(OTHER,)))
+        async with closing(made) as provider:
+            for device in (fork, DEVICE, fork):
+                assert isinstance(await provider.send(delivery(device)), Accepted)
+            assert service.topics == [
+                (OTHER_TOKEN, TOPIC),
+                (OTHER_TOKEN, OTHER.topic),
+                (TOKEN, TOPIC),
+                (OTHER_TOKEN, OTHER.topic),
+            ]
+            outcome = await provider.send(delivery(nobody))
+            assert outcome == DeviceTokenInvalid(InvalidReason.TOPIC)
+
+
+async def test_a_bad_key_of_one_app_stops_no_other(tmp_path: Path) -> None:
+    fork = APNSDeviceToken(PushProvider.APNS_PROD, OTHER_TOKEN.encode())
+    async with running(TwoApps(), tmp_path) as simulator:
+        broken = replace(config(simulator), key_id="REVOKED000", others=(OTHER,))
+        async with closing(ApnsProvider(broken)) as provider:
+            assert isinstance(await provider.send(delivery(fork)), Accepted)
+            outcome = await provider.send(delivery(DEVICE))
+            assert outcome == Misconfigured("InvalidProviderToken"), "it is not given up"

@@ -8,9 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from heliograph.crypto.errors import CryptoError
+from heliograph.crypto.p256 import P256Key
 from heliograph.ntf.config import DeliveryOptions, NtfConfig
 from heliograph.ntf.push.options import VAPID_FILE, ApnsOptions, FcmOptions
-from heliograph.push.apns import ApnsConfig, ApnsProvider
+from heliograph.push.apns import ApnsApp, ApnsConfig, ApnsProvider
 from heliograph.push.fcm import FcmConfig, FcmProvider, ServiceAccountError
 from heliograph.push.http import HttpSettings
 from heliograph.push.null import NullProvider
@@ -92,7 +93,18 @@ def _apns_config(options: ApnsOptions, directory: Path, pushes: DeliveryOptions)
             proxy=pushes.proxy,
             ca=_certificates(directory, options.ca_file, "[push.apns] ca_file"),
         ),
+        tuple(_other_app(text, directory) for text in options.other_apps),
     )
+
+
+def _other_app(text: str, directory: Path) -> ApnsApp:
+    file, key_id, team_id, topic = text.split()
+    key = _read(directory, file, "[push.apns] other_apps")
+    try:
+        P256Key.from_pem(key)
+    except CryptoError as exc:
+        raise ConfigError([f"[push.apns] other_apps: {directory / file}: {exc}"]) from None
+    return ApnsApp(key, key_id, team_id, topic)
 
 
 def _fcm(config: NtfConfig, directory: Path) -> dict[PushProvider, Provider]:

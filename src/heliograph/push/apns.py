@@ -6,6 +6,7 @@ https://developer.apple.com/documentation/usernotifications/sending-notification
 import json
 import re
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -34,6 +35,8 @@ JWT_MIN_INTERVAL = 20 * 60.0
 """Apple answers TooManyProviderTokenUpdates to those who renew more often."""
 
 COLLAPSE_ID_SIZE = 64
+MAX_KNOWN_TOKENS = 100_000
+"""Devices of which the app is remembered, if there are several."""
 
 _TOKEN = re.compile(rb"[0-9a-fA-F]{2,200}")  # it becomes a part of the path
 
@@ -44,34 +47,47 @@ _INVALID = {
     (410, "Unregistered"): InvalidReason.UNREGISTERED,
 }
 
+_OTHER_TOPIC = DeviceTokenInvalid(InvalidReason.TOPIC, 400)
+
 
 @dataclass(frozen=True, slots=True)
-class ApnsConfig:
+class ApnsApp:
+    """An app, and the key of its maker."""
+
     key: bytes = field(repr=False)
     """The .p8 file that Apple gave."""
 
     key_id: str
     team_id: str
     topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApnsConfig(ApnsApp):
     url: str = PRODUCTION_URL
     sandbox_url: str = SANDBOX_URL
     test_url: str | None = None
     http: HttpSettings = field(default_factory=HttpSettings)
+    others: tuple[ApnsApp, ...] = ()
+    """Further apps. A device token does not say which app it is of: see `ApnsProvider`."""
 
 
 class ApnsProvider:
-    """For AP, AD and AT tokens, each with its own host."""
+    """For AP, AD and AT tokens, each with its own host.
+
+    With several apps, a device whose app is not known is tried with one after another, until Apple
+    does not answer that the token is for another topic.
+    """
 
     def __init__(self, config: ApnsConfig, clock: Callable[[], float] = time.time) -> None:
-        self._config = config
-        self._authorization = _Authorization(config, clock)
         urls = {
             PushProvider.APNS_PROD: config.url,
             PushProvider.APNS_DEV: config.sandbox_url,
             PushProvider.APNS_TEST: config.test_url,
         }
         self._urls = {kind: url.rstrip("/") for kind, url in urls.items() if url}
-        self._connections: dict[PushProvider, HttpConnections] = {}
+        self._apps = [_App(app, config.http, clock) for app in (config, *config.others)]
+        self._app_of: OrderedDict[bytes, _App] = OrderedDict()
         self._closed = False
 
     async def send(self, delivery: Delivery) -> Outcome:
@@ -83,7 +99,47 @@ class ApnsProvider:
         if self._closed:
             return RetryLater(None, "Closed")
         url = f"{self._urls[device.provider]}/3/device/{device.token.decode()}"
-        connections = self._connections_to(device.provider)
+        known = self._app_of.get(device.token)
+        refused: Outcome | None = None
+        for app in sorted(self._apps, key=lambda app: app is not known):
+            outcome = await app.send(url, device.provider, delivery)
+            if isinstance(outcome, Accepted):
+                self._remember(device.token, app)
+            elif isinstance(outcome, Misconfigured) and app is not known:
+                refused = refused or outcome  # a bad key of one app says nothing of the others
+                continue
+            if outcome != _OTHER_TOPIC:
+                return outcome
+        return refused or _OTHER_TOPIC
+
+    async def refresh(self) -> None:
+        for app in self._apps:
+            app.refresh()
+
+    async def close(self) -> None:
+        self._closed = True
+        for app in self._apps:
+            app.close()
+
+    def _remember(self, token: bytes, app: "_App") -> None:
+        if len(self._apps) > 1:
+            self._app_of[token] = app
+            self._app_of.move_to_end(token)
+            if len(self._app_of) > MAX_KNOWN_TOKENS:
+                self._app_of.popitem(last=False)
+
+
+class _App:
+    """One app, with connections of its own: Apple takes one team on a connection."""
+
+    def __init__(self, app: ApnsApp, http: HttpSettings, clock: Callable[[], float]) -> None:
+        self._topic = app.topic
+        self._http = http
+        self._authorization = _Authorization(app, clock)
+        self._connections: dict[PushProvider, HttpConnections] = {}
+
+    async def send(self, url: str, kind: PushProvider, delivery: Delivery) -> Outcome:
+        connections = self._connections_to(kind)
         headers = self._headers(delivery)
         body = encode_apns(delivery.push)
         try:
@@ -96,26 +152,25 @@ class ApnsProvider:
             return RetryLater(None, exc.reason, connection=True)
         return _outcome(answer, reason)
 
-    async def refresh(self) -> None:
+    def refresh(self) -> None:
         for connections in self._connections.values():
             connections.refresh()
 
-    async def close(self) -> None:
-        self._closed = True
+    def close(self) -> None:
         for connections in self._connections.values():
             connections.close()
 
     def _connections_to(self, kind: PushProvider) -> HttpConnections:
         connections = self._connections.get(kind)
         if connections is None:
-            connections = self._connections[kind] = connections_to(self._config.http)
+            connections = self._connections[kind] = connections_to(self._http)
         return connections
 
     def _headers(self, delivery: Delivery) -> dict[str, str]:
         alert = isinstance(delivery.push, MessagePush)
         headers = {
             "authorization": self._authorization.current(),
-            "apns-topic": self._config.topic,
+            "apns-topic": self._topic,
             "apns-push-type": "alert" if alert else "background",
             "apns-priority": "10" if alert else "5",
             "apns-expiration": str(delivery.expires_at),
@@ -128,10 +183,10 @@ class ApnsProvider:
 class _Authorization:
     """The provider token, the same for all requests of half an hour."""
 
-    def __init__(self, config: ApnsConfig, clock: Callable[[], float]) -> None:
-        self._key = P256Key.from_pem(config.key)
-        self._key_id = config.key_id
-        self._team_id = config.team_id
+    def __init__(self, app: ApnsApp, clock: Callable[[], float]) -> None:
+        self._key = P256Key.from_pem(app.key)
+        self._key_id = app.key_id
+        self._team_id = app.team_id
         self._clock = clock
         self._header = ""
         self._issued_at = 0.0

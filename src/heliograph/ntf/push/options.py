@@ -25,6 +25,13 @@ class ApnsOptions:
     key_id: str = option("", "Apple's name for the key: ten letters and digits.")
     team_id: str = option("", "Your team at Apple: ten letters and digits.")
     topic: str = option("", "The bundle ID of the app, such as chat.simplex.app.")
+    other_apps: tuple[str, ...] = option(
+        (),
+        "Further apps, such as forks with keys of their own. Each is a text of four words:"
+        " KEY_FILE KEY_ID TEAM_ID TOPIC. A device token does not say which app it is of, so the"
+        " first push to a device may be tried with each.",
+        example=("fork.p8 ABC1234567 DEF1234567 org.example.fork",),
+    )
     url: str = option(apns.PRODUCTION_URL, "Where pushes for production tokens (AP) go.")
     sandbox_url: str = option(apns.SANDBOX_URL, "Where pushes for development tokens (AD) go.")
     test_url: str = option("", "Where pushes for test tokens (AT) go: a simulator.")
@@ -43,6 +50,10 @@ class ApnsOptions:
     )
 
     def check(self) -> Iterator[tuple[str, str]]:
+        if any(len(app.split()) != 4 for app in self.other_apps):
+            yield "other_apps", "each must be KEY_FILE KEY_ID TEAM_ID TOPIC"
+        elif self.other_apps and not self.key_file:
+            yield "other_apps", "needs key_file and the rest of the first app"
         if self.key_file:
             for key in ("key_id", "team_id", "topic"):
                 if not getattr(self, key):
