@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
-GRACE = 5.0
+CANCEL_GRACE_SECONDS = 5.0
 """Seconds that `TaskScope.close` waits for cancelled tasks."""
 
 
@@ -55,7 +55,7 @@ class TaskScope(Closing):
         while tasks := self._others():
             await asyncio.wait(tasks)
 
-    async def close(self, grace: float = GRACE) -> None:
+    async def close(self, grace: float = CANCEL_GRACE_SECONDS) -> None:
         """Cancel every task and wait up to ``grace`` seconds until they have ended.
 
         A task of the scope may call this: it is not cancelled itself.

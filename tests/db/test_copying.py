@@ -79,7 +79,7 @@ def everything(url: str) -> dict[str, list[Row]]:
 def test_every_table(
     url: str, target: str, migrations: Sequence[Migration], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(copying, "PAGE", 3)
+    monkeypatch.setattr(copying, "ROWS_PER_PAGE", 3)
     fill(url, migrations)
     copied = copy_database(url, target, migrations)
     source = everything(url)

@@ -130,7 +130,7 @@ def test_hashes() -> None:
 def test_few_hashes_are_remembered() -> None:
     hashes = Hasher(KEY).of("token")
     assert hashes is not None
-    for number in range(hashing.CACHED + 10):
+    for number in range(hashing.MAX_CACHED_HASHES + 10):
         hashes[number.to_bytes(4)]
     assert len(hashes.known) < 20
     one, other = b"one", b"other"

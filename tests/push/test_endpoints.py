@@ -99,7 +99,7 @@ async def test_names_are_looked_up_once() -> None:
 
 
 async def test_names_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoints, "KEEP", 0.0)
+    monkeypatch.setattr(endpoints, "RESOLVED_FOR_SECONDS", 0.0)
     names = Names(a_example=["8.8.8.8"])
     found = Endpoints(SETTINGS, resolver=names)
     first = await found.connections("a.example")

@@ -10,9 +10,9 @@ import pytest
 from heliograph.crypto.jwt import RsaKey
 from heliograph.crypto.p256 import P256Key
 from heliograph.push.fcm import (
-    EARLY,
     MAX_TTL,
     MIN_INTERVAL,
+    RENEW_BEFORE,
     FcmConfig,
     FcmProvider,
     ServiceAccountError,
@@ -216,7 +216,7 @@ async def test_one_token_for_all(fcm: Simulator, provider: FcmProvider) -> None:
 async def test_tokens_are_replaced_before_they_end(
     fcm: Simulator, provider: FcmProvider, clock: Clock
 ) -> None:
-    for passed, tokens in ((0.0, 1), (TOKEN_LIFETIME - EARLY - 1.0, 1), (2.0, 2)):
+    for passed, tokens in ((0.0, 1), (TOKEN_LIFETIME - RENEW_BEFORE - 1.0, 1), (2.0, 2)):
         clock.now += passed
         assert isinstance(await provider.send(delivery(DEVICE, CHECK)), Accepted)
         assert len(service(fcm).tokens) == tokens

@@ -3,7 +3,7 @@ import pytest
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.jwt import Jwt, parse_jwt
 from heliograph.crypto.p256 import P256Key
-from heliograph.push.vapid import LIFETIME, MAX_ORIGINS, Vapid, generate_vapid_key
+from heliograph.push.vapid import MAX_ORIGINS, TOKEN_LIFETIME, Vapid, generate_vapid_key
 from heliograph.wire.primitives import b64decode
 from tests.push.support import Clock
 
@@ -23,7 +23,7 @@ def test_header() -> None:
     header = vapid.authorization(ORIGIN)
     jwt = token_of(header)
     assert jwt.header == {"alg": "ES256", "typ": "JWT"}
-    assert jwt.claims == {"aud": ORIGIN, "exp": 1_700_000_000 + LIFETIME, "sub": CONTACT}
+    assert jwt.claims == {"aud": ORIGIN, "exp": 1_700_000_000 + TOKEN_LIFETIME, "sub": CONTACT}
     assert jwt.is_from(P256Key.from_pem(pem).public)
     assert header.endswith(f", k={vapid.public_key}")
     assert b64decode(vapid.public_key) == P256Key.from_pem(pem).public
@@ -34,7 +34,7 @@ def test_tokens_are_kept_while_they_last() -> None:
     clock = Clock(0.0)
     vapid = Vapid(P256Key.generate(), CONTACT, clock)
     first = vapid.authorization(ORIGIN)
-    clock.now += LIFETIME - 3601
+    clock.now += TOKEN_LIFETIME - 3601
     assert vapid.authorization(ORIGIN) == first
     assert vapid.authorization("https://other.example") != first
     clock.now += 2

@@ -179,7 +179,7 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     running.terminate()
     assert first_line(running) == "stopping\n"
     running.terminate()
-    time.sleep(process.SAME_REQUEST + 0.1)
+    time.sleep(process.SAME_REQUEST_SECONDS + 0.1)
     assert running.poll() is None, "a signal right after the first one is the same request"
     running.terminate()
     code, lines, _ = lines_of(running)

@@ -72,7 +72,7 @@ async def test_waiting_notifications_are_journaled_at_the_start(
     for _ in range(5):
         assert await queue.send(alice, b"hello") == OK
     stored = reported(world, "notification_stored")
-    monkeypatch.setattr(observer, "PAGE", 2)  # type: ignore[attr-defined]
+    monkeypatch.setattr(observer, "NOTIFICATIONS_PER_PAGE", 2)  # type: ignore[attr-defined]
     await world.stop()
     assert world.journal.events[-1].kind == "router_stopped"
     world.journal = Notes("smp")

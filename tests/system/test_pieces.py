@@ -34,7 +34,7 @@ class TestPorts:
             taken.listen()
             port = taken.getsockname()[1]
             [chosen] = ports.choose("127.0.0.1", (port,))
-            assert port < chosen <= port + ports.TRIES
+            assert port < chosen <= port + ports.MAX_PORTS_TRIED
 
     def test_none_twice(self) -> None:
         chosen = ports.choose("127.0.0.1", (0, 0, 0, 0))

@@ -130,7 +130,7 @@ def test_nothing_is_left(run: Run) -> None:
 
 
 async def test_forgotten_before_it_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hangups, "GRACE", 0.01)
+    monkeypatch.setattr(hangups, "GRACE_SECONDS", 0.01)
     reported: list[str] = []
     before = count_epolls()
     here, there = socket.socketpair()

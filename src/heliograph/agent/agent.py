@@ -44,7 +44,7 @@ from heliograph.wire.ntf.tokens import DeviceToken, NotificationsMode, TokenStat
 
 __all__ = ["Agent", "AgentSettings"]
 
-PAGE = 100
+MESSAGES_PER_PAGE = 100
 
 
 class Agent:
@@ -235,7 +235,7 @@ class Agent:
         while not self._engine.is_closed:
             changed = self._engine.wake_up.next()
             found: Sequence[ReceivedMessage] = await self.store.read(
-                lambda tx: messages.unhandled(tx, vault, after, PAGE)  # noqa: B023
+                lambda tx: messages.unhandled(tx, vault, after, MESSAGES_PER_PAGE)  # noqa: B023
             )
             for message in found:
                 after = message.message_id

@@ -1,14 +1,14 @@
-"""The tables of connections, queues, messages and notifications. Times in milliseconds, unless a
-router's.
+"""The tables of connections, queues, messages and notifications.
 
-Columns that hold keys, secrets, bodies and device tokens are sealed if the store has a passphrase.
+Times are in milliseconds, except those that a router stamped. Columns that hold keys, secrets,
+bodies and device tokens are encrypted if the store has a passphrase.
 """
 
 from heliograph.db.database import Migration
 
 MIGRATIONS = (
     Migration(
-        "0001_connections",
+        "0001_agent",
         """
         CREATE TABLE vault (
             id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -102,12 +102,7 @@ MIGRATIONS = (
             UNIQUE (conn_id, number)
         );
         CREATE INDEX received_unhandled ON received (conn_id, message_id) WHERE body IS NOT NULL;
-        CREATE INDEX received_handled ON received (received_at) WHERE body IS NULL
-        """,
-    ),
-    Migration(
-        "ntf_0001_notifications",
-        """
+        CREATE INDEX received_handled ON received (received_at) WHERE body IS NULL;
         CREATE TABLE ntf_token (
             id INTEGER PRIMARY KEY CHECK (id = 1),
             device {blob} NOT NULL,

@@ -23,8 +23,8 @@ T = TypeVar("T")
 
 FILE = "agent.db"
 OPEN_TIMEOUT = 30.0
-BUSY_FOR = 60.0
-BUSY_WAIT = 0.05
+BUSY_TIMEOUT = 60.0
+BUSY_RETRY_INTERVAL = 0.05
 
 
 def now_ms() -> int:
@@ -104,7 +104,7 @@ class AgentStore:
         return await self.read(lambda tx: tx.data_version())
 
     async def _retry_while_busy(self, submit: Callable[[], "asyncio.Future[T]"]) -> T:
-        deadline = time.monotonic() + BUSY_FOR
+        deadline = time.monotonic() + BUSY_TIMEOUT
         while True:
             if self._closed:
                 raise AgentError("the agent is closed")
@@ -113,7 +113,7 @@ class AgentStore:
             except DatabaseBusy as exc:
                 if time.monotonic() > deadline:
                     raise StoreInUse("another process has locked the store for too long") from exc
-            await asyncio.sleep(BUSY_WAIT * (1 + random.random()))  # noqa: S311
+            await asyncio.sleep(BUSY_RETRY_INTERVAL * (1 + random.random()))  # noqa: S311
 
 
 def _locate(place: Path | str) -> tuple[str, str]:

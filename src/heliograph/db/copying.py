@@ -14,7 +14,7 @@ from heliograph.db.sql import Row
 
 __all__ = ["check_empty", "copy_database"]
 
-PAGE = 2000
+ROWS_PER_PAGE = 2000
 OWN_TABLES = frozenset({"migrations", "write_probe"})
 """Tables that every database has, filled when it is created."""
 
@@ -106,8 +106,8 @@ def _pages(source: Dialect, table: str, columns: list[tuple[str, int]]) -> Itera
     order = ", ".join(keys)
     start = f"SELECT {', '.join(names)} FROM {table}"  # noqa: S608 - of the schema
     after = f" WHERE ({order}) > ({', '.join('?' * len(keys))})"
-    page = source.query(f"{start} ORDER BY {order} LIMIT {PAGE}", ())
+    page = source.query(f"{start} ORDER BY {order} LIMIT {ROWS_PER_PAGE}", ())
     while page:
         yield page
         last = [page[-1][place] for place in places]
-        page = source.query(f"{start}{after} ORDER BY {order} LIMIT {PAGE}", last)
+        page = source.query(f"{start}{after} ORDER BY {order} LIMIT {ROWS_PER_PAGE}", last)

@@ -20,8 +20,8 @@ from heliograph.device.schema import MIGRATIONS
 T = TypeVar("T")
 
 FILE = "device.db"
-BUSY_FOR = 30.0
-BUSY_WAIT = 0.02
+BUSY_TIMEOUT = 30.0
+BUSY_RETRY_INTERVAL = 0.02
 PUSHES_KEPT = 2000
 BADGE = "badge"
 
@@ -36,14 +36,14 @@ class DeviceStore:
     async def open(cls, directory: Path) -> "DeviceStore":
         file = directory / FILE
         file.touch(mode=0o600)
-        deadline = time.monotonic() + BUSY_FOR
+        deadline = time.monotonic() + BUSY_TIMEOUT
         while True:
             try:
                 return cls(await Database.open(f"sqlite:///{file.absolute()}", MIGRATIONS))
             except DatabaseBusy:
                 if time.monotonic() > deadline:
                     raise
-            await asyncio.sleep(BUSY_WAIT * (1 + random.random()))  # noqa: S311
+            await asyncio.sleep(BUSY_RETRY_INTERVAL * (1 + random.random()))  # noqa: S311
 
     async def close(self) -> None:
         await self._database.close()
@@ -85,14 +85,14 @@ class DeviceStore:
         return bool(await self.read(lambda tx: tx.query(sql, (push_id,))))
 
     async def _retry_while_busy(self, submit: Callable[[], "asyncio.Future[T]"]) -> T:
-        deadline = time.monotonic() + BUSY_FOR
+        deadline = time.monotonic() + BUSY_TIMEOUT
         while True:
             try:
                 return await submit()
             except DatabaseBusy:
                 if time.monotonic() > deadline:
                     raise
-            await asyncio.sleep(BUSY_WAIT * (1 + random.random()))  # noqa: S311
+            await asyncio.sleep(BUSY_RETRY_INTERVAL * (1 + random.random()))  # noqa: S311
 
 
 def get_setting(tx: Transaction, name: str) -> str | None:

@@ -14,7 +14,7 @@ from heliograph.runtime.identity import CA_KEY, SERVER_KEY
 
 __all__ = ["check_clock", "check_disk", "check_permissions"]
 
-FUTURE = 300.0
+MAX_AHEAD_SECONDS = 300.0
 MEGABYTE = 1 << 20
 _TIME_ERROR = 5
 _TIMEX_SIZE = 512  # more than the kernel's struct timex has
@@ -129,7 +129,9 @@ def judge_disk(what: str, free: int, inodes: int, all_inodes: int, wanted: int) 
 def check_clock(subject: Subject) -> Findings:
     """Check the clock, which certificates, provider tokens and expiry depend on."""
     now = time.time()
-    ahead = [file for file in subject.directory.iterdir() if _modified(file) > now + FUTURE]
+    ahead = [
+        file for file in subject.directory.iterdir() if _modified(file) > now + MAX_AHEAD_SECONDS
+    ]
     if ahead:
         yield problem(
             "clock",

@@ -27,7 +27,7 @@ __all__ = ["check_listening", "check_names", "reach_smp_routers"]
 
 TIMEOUT = 10.0
 MAX_ROUTERS = 100
-AT_ONCE = 20
+MAX_CONCURRENT_CHECKS = 20
 MAX_NAMED = 5
 
 
@@ -145,7 +145,7 @@ async def reach_smp_routers(subject: Subject, *, show_hosts: bool = False) -> As
     client = replace(
         config.settings().subscriber.client, connect_timeout=TIMEOUT, handshake_timeout=TIMEOUT
     )
-    limit = asyncio.Semaphore(AT_ONCE)
+    limit = asyncio.Semaphore(MAX_CONCURRENT_CHECKS)
 
     async def ask(text: str) -> str | None:
         async with limit:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 __all__ = ["HASH_SIZE", "KEYED", "Hasher", "Hashes", "notification_id"]
 
 HASH_SIZE = 16
-CACHED = 20_000
+MAX_CACHED_HASHES = 20_000
 
 KEYED = ("server", "token", "subscription", "push", "hash", "expected_hash")
 """Columns whose values are keyed hashes."""
@@ -43,7 +43,7 @@ class Hashes:
         known = self.known
         found = [*map(known.get, values)]
         if None in found:
-            if len(known) > CACHED:
+            if len(known) > MAX_CACHED_HASHES:
                 known.clear()
             copy = self._begun.copy
             for index, value in enumerate(values):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:  # it needs aiohttp, which most commands of a phone do not
     from heliograph.phone.push import PushSource
 
 TIMEOUT = 30.0
-SETTLING = 20.0
-POLL = 0.05
+SETTLE_TIMEOUT = 20.0
+POLL_INTERVAL = 0.05
 NTF = "ntf"
 """The phone's notification routers, one per line."""
 AUTH = ErrorCode.AUTH.value
@@ -112,7 +112,7 @@ class AppSession:
 
         return await wait_until(is_so, within)
 
-    async def settle(self, within: float = SETTLING) -> bool:
+    async def settle(self, within: float = SETTLE_TIMEOUT) -> bool:
         """Wait until no work is pending, and return whether that is so."""
 
         async def is_so() -> bool:
@@ -338,5 +338,5 @@ async def wait_until(condition: Callable[[], Awaitable[bool]], within: float) ->
     while not await condition():
         if time.monotonic() >= deadline:
             return False
-        await asyncio.sleep(POLL)
+        await asyncio.sleep(POLL_INTERVAL)
     return True

@@ -19,7 +19,7 @@ from heliograph.push.connecting import HttpConnections, connections_to
 from heliograph.push.http import HttpSettings, NoAnswer
 
 MAX_HOSTS = 256
-KEEP = 300.0
+RESOLVED_FOR_SECONDS = 300.0
 """Seconds that a resolved name is believed."""
 
 
@@ -56,7 +56,7 @@ class Endpoints:
         Raises `PrivateAddress`, or `NoAnswer` if the name does not resolve.
         """
         known = self._hosts.get(host)
-        if known is not None and time.monotonic() - known.resolved_at < KEEP:
+        if known is not None and time.monotonic() - known.resolved_at < RESOLVED_FOR_SECONDS:
             self._hosts.move_to_end(host)
             return known.connections
         lookup = self._lookups.get(host)

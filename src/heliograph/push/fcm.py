@@ -34,7 +34,7 @@ SCOPE = "https://www.googleapis.com/auth/firebase.messaging"
 GRANT = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 
 ASSERTION_LIFETIME = 3600
-EARLY = 300.0
+RENEW_BEFORE = 300.0
 """Seconds before its end that an access token is replaced."""
 
 MIN_INTERVAL = 60.0
@@ -166,7 +166,7 @@ class _Access:
 
     async def current(self) -> Outcome | str:
         """Return the token, or the outcome if there is none. Raises `NoAnswer`."""
-        if self._token and self._clock() < self._expires_at - EARLY:
+        if self._token and self._clock() < self._expires_at - RENEW_BEFORE:
             return self._token
         if self._fetching is None:
             self._fetching = asyncio.create_task(self._fetch())

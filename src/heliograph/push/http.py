@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
 from ipaddress import IPv4Address, IPv6Address
-from typing import Any, Protocol
+from typing import Protocol, TypedDict
 from urllib.parse import unquote, urlsplit
 
 import wreq
@@ -228,7 +228,12 @@ class Connections:
         return _Slot(client, time.monotonic())
 
 
-def _proxy(url: str) -> dict[str, Any]:
+class _ProxyArguments(TypedDict, total=False):
+    no_proxy: bool
+    proxies: list[wreq.Proxy]
+
+
+def _proxy(url: str) -> _ProxyArguments:
     """Return the arguments for wreq; without a URL it must not look into the environment."""
     if not url:
         return {"no_proxy": True}

@@ -13,7 +13,7 @@ from heliograph.crypto.p256 import P256Key
 from heliograph.wire.errors import WireError
 from heliograph.wire.primitives import b64decode, b64encode
 
-LIFETIME = 12 * 3600
+TOKEN_LIFETIME = 12 * 3600
 RENEW_BEFORE = 3600.0
 MAX_ORIGINS = 1024
 MAX_LIFETIME = 24 * 3600
@@ -44,10 +44,10 @@ class Vapid:
         """Return the header for a push service, such as `https://push.example.net`."""
         now = self._clock()
         expires_at, header = self._headers.get(origin, (0.0, ""))
-        if not RENEW_BEFORE < expires_at - now <= LIFETIME:
+        if not RENEW_BEFORE < expires_at - now <= TOKEN_LIFETIME:
             if len(self._headers) >= MAX_ORIGINS:
                 self._headers.clear()
-            expires_at = int(now) + LIFETIME
+            expires_at = int(now) + TOKEN_LIFETIME
             claims = {"aud": origin, "exp": expires_at, "sub": self._contact}
             token = sign_jwt(self._key, claims, typ="JWT")
             header = f"vapid t={token}, k={self.public_key}"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
-WINDOW = 60.0
+WINDOW_SECONDS = 60.0
 """Seconds over which the requests of an address are counted."""
 
 IPV6_PREFIX = 64
@@ -82,7 +82,7 @@ class AddressLimit:
         if now >= self._forget_at:
             self._forget(now)
         recent = self._recent.setdefault(_network(address), deque())
-        while recent and recent[0] < now - WINDOW:
+        while recent and recent[0] < now - WINDOW_SECONDS:
             recent.popleft()
         if len(recent) >= limit.rate:
             return False
@@ -91,9 +91,9 @@ class AddressLimit:
 
     def _forget(self, now: float) -> None:
         """Forget addresses without requests for a minute; costly, so once a minute."""
-        self._forget_at = now + WINDOW
+        self._forget_at = now + WINDOW_SECONDS
         for address, recent in list(self._recent.items()):
-            if not recent or recent[-1] < now - WINDOW:
+            if not recent or recent[-1] < now - WINDOW_SECONDS:
                 del self._recent[address]
 
 

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 LOCK = "lock"
 LOCK_ATTEMPTS = 5
 LOCK_DELAY = 0.05
-SAME_REQUEST = 0.5
+SAME_REQUEST_SECONDS = 0.5
 """A signal this many seconds after the first one is the same request, sent by two senders."""
 
 Serve = Callable[[], AbstractAsyncContextManager[str]]
@@ -73,7 +73,7 @@ async def _run(serve: Serve, record_address: Callable[[str], None]) -> int:
         name = signal.Signals(number).name
         nonlocal asked_at
         if stopping.is_set():
-            if time.monotonic() - asked_at < SAME_REQUEST:
+            if time.monotonic() - asked_at < SAME_REQUEST_SECONDS:
                 return
             logger.warning("%s again: ending at once", name)
             logs.flush()

@@ -30,7 +30,7 @@ from heliograph.wire.smp import SmpCommand
 logger = logging.getLogger(__name__)
 
 COUNTS_INTERVAL = 60.0
-PAGE = 1_000
+NOTIFICATIONS_PER_PAGE = 1_000
 RETRY_DELAY = 1.0
 MAX_BACKLOG = 10_000
 """Queued journal events above which the report of recovered notifications pauses."""
@@ -249,7 +249,7 @@ async def report_recovered(observer: SmpObserver, store: SmpStore, before: int) 
     count, after = 0, -1
     while True:
         try:
-            page = await store.stored_nonces(after, before, PAGE)
+            page = await store.stored_nonces(after, before, NOTIFICATIONS_PER_PAGE)
         except DatabaseError as exc:
             logger.error("cannot read stored notifications, retrying: %s", exc)
             await asyncio.sleep(RETRY_DELAY)
@@ -257,7 +257,7 @@ async def report_recovered(observer: SmpObserver, store: SmpStore, before: int) 
         for _, nonce in page:
             observer.notification_recovered(nonce)
         count += len(page)
-        if len(page) < PAGE:
+        if len(page) < NOTIFICATIONS_PER_PAGE:
             break
         after = page[-1][0]
         await observer.journal.drained(MAX_BACKLOG)

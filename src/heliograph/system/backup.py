@@ -37,8 +37,8 @@ __all__ = ["Manifest", "back_up", "check_backup", "restore"]
 
 MANIFEST = "manifest.json"
 STORES = "stores"
-FORMAT = 1
-CHUNK = 1 << 20
+FORMAT_VERSION = 1
+CHUNK_BYTES = 1 << 20
 
 _LEFT_OUT = frozenset({LOCK, "state.json", "logs"})
 _STORE_SUFFIXES = ("", "-wal", "-shm", "-journal", ".lock")
@@ -101,7 +101,7 @@ def back_up(root: Path, target: Path, now: float, *, routers_only: bool = False)
         for path in _files(root, stores, left_out):
             _copy(path, unfinished / path.relative_to(root))
         files = dict(_describe(unfinished))
-        manifest = Manifest(FORMAT, __version__, now, files, rows)
+        manifest = Manifest(FORMAT_VERSION, __version__, now, files, rows)
         write_file(unfinished / MANIFEST, json.dumps(asdict(manifest), indent=1).encode(), 0o600)
         sync_directory(unfinished)
         unfinished.rename(target)
@@ -276,7 +276,7 @@ def _copy(source: Path, target: Path) -> None:
         with source.open("rb") as file:
             descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "wb") as copy:
-                shutil.copyfileobj(file, copy, CHUNK)
+                shutil.copyfileobj(file, copy, CHUNK_BYTES)
                 copy.flush()
                 os.fsync(copy.fileno())
         target.chmod(mode)
@@ -303,7 +303,7 @@ def _name(path: Path, directory: Path) -> str:
 def _read_manifest(backup: Path) -> Manifest:
     try:
         found = json.loads((backup / MANIFEST).read_bytes())
-        if found["format"] != FORMAT:
+        if found["format"] != FORMAT_VERSION:
             raise StartError(f"{backup}: another version of Heliograph made it: use that one")
         files = {str(name): BackedUpFile(**file) for name, file in found.pop("files").items()}
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:

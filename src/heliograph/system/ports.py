@@ -3,21 +3,23 @@
 import socket
 from collections.abc import Iterable
 
-TRIES = 50
+MAX_PORTS_TRIED = 50
 
 
 def choose(host: str, wanted: Iterable[int]) -> list[int]:
     """Return each wanted port or the next free one, all different; 0 is any port."""
     chosen: list[int] = []
     for first in wanted:
-        candidates = range(first, min(first + TRIES, 65536)) if first else (0,) * TRIES
+        candidates = (
+            range(first, min(first + MAX_PORTS_TRIED, 65536)) if first else (0,) * MAX_PORTS_TRIED
+        )
         for candidate in candidates:
             port = _free(host, candidate)
             if port is not None and port not in chosen:
                 chosen.append(port)
                 break
         else:
-            raise OSError(f"no port from {first} to {first + TRIES} of {host} is free")
+            raise OSError(f"no port from {first} to {first + MAX_PORTS_TRIED} of {host} is free")
     return chosen
 
 

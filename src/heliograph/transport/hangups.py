@@ -11,7 +11,7 @@ import select
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
-GRACE = 0.5
+GRACE_SECONDS = 0.5
 """Time for the stack itself to read what arrived before the reset, and to notice."""
 
 
@@ -45,7 +45,9 @@ class Hangups:
 
     def _ready(self) -> None:
         for descriptor, _ in self._epoll.poll(0):
-            self._loop.call_later(GRACE, self._report, descriptor, self._callbacks.get(descriptor))
+            self._loop.call_later(
+                GRACE_SECONDS, self._report, descriptor, self._callbacks.get(descriptor)
+            )
 
     def _report(self, descriptor: int, callback: Callable[[], object] | None) -> None:
         if callback is not None and self._callbacks.get(descriptor) is callback:

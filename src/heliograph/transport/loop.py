@@ -375,8 +375,7 @@ def _listen(host: str | None, port: int, reuse_port: bool) -> socket.socket:
     return sock
 
 
-# The signature is asyncio's.
-def _handle_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _handle_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
     """Log what nobody caught, without the addresses that transports and sockets would print."""
     message = context.get("message") or "unhandled exception in the event loop"
     exception = context.get("exception")
@@ -387,7 +386,7 @@ def _handle_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, Any])
     elif isinstance(exception, OSError):
         logger.warning("%s: %s (%s)", message, type(exception).__name__, exception.errno)
     else:
-        logger.error("%s", message, exc_info=exception)
+        logger.error("%s", message, exc_info=cast(BaseException | None, exception))
 
 
 def release_memory() -> None:

@@ -11,7 +11,7 @@ __all__ = ["HealthProblem", "Severity", "problems", "state_of"]
 
 LATE, VERY_LATE = 60.0, 600.0
 LOW_DISK, NO_DISK = 1 << 30, 200 << 20
-LAG = 1800.0
+MAX_LAG_SECONDS = 1800.0
 DAY = 86_400.0
 EXPIRES_SOON = 30 * DAY
 
@@ -181,7 +181,7 @@ def _pipeline(pipeline: JsonMapping) -> Iterator[HealthProblem]:
             f"{pipeline['unaccounted']} notifications are unaccounted for.",
             "Run: heliograph pipeline status",
         )
-    if pipeline["lag_seconds"] is not None and pipeline["lag_seconds"] > LAG:
+    if pipeline["lag_seconds"] is not None and pipeline["lag_seconds"] > MAX_LAG_SECONDS:
         yield HealthProblem(
             "pipeline:lag",
             Severity.WARNING,

@@ -6,11 +6,11 @@ from heliograph.documents import JsonObject
 from heliograph.web.samples import Sample, quantile
 from heliograph.web.series import LATENCY, growth
 
-__all__ = ["WINDOW", "certificates", "live"]
+__all__ = ["WINDOW_SECONDS", "certificates", "live"]
 
-WINDOW = 300.0
+WINDOW_SECONDS = 300.0
 """Seconds over which recent counts and latencies are taken."""
-RECENT = 10.0
+RATE_WINDOW_SECONDS = 10.0
 """Seconds over which rates are taken."""
 HEALTH_WINDOW = 15.0
 """Seconds before a provider's last answer over which it is judged."""
@@ -47,7 +47,7 @@ def live(ntf: Samples, smp: Samples) -> JsonObject:
         "failures": _failures(ntf),
         "ntf_clients": int(last.get("heliograph_ntf_clients")),
         "messaging": _messaging(smp),
-        "window_seconds": WINDOW,
+        "window_seconds": WINDOW_SECONDS,
     }
 
 
@@ -86,7 +86,7 @@ def _flow(samples: Samples, name: str) -> JsonObject:
     if not samples:
         return {"total": 0, "per_second": 0.0, "recently": 0}
     last = samples[-1]
-    first = _since(samples, RECENT)
+    first = _since(samples, RATE_WINDOW_SECONDS)
     elapsed = last.at - first.at
     rate = growth(first, last, name) / elapsed if elapsed > 0 else 0.0
     return {
@@ -97,14 +97,14 @@ def _flow(samples: Samples, name: str) -> JsonObject:
 
 
 def _recent_growth(samples: Samples, name: str) -> int:
-    return int(growth(_since(samples, WINDOW), samples[-1], name)) if samples else 0
+    return int(growth(_since(samples, WINDOW_SECONDS), samples[-1], name)) if samples else 0
 
 
 def _latency(samples: Samples) -> dict[str, float | None]:
     """Return quantiles of the window, or None if no push was accepted in it."""
     if not samples:
         return dict.fromkeys((name for name, _ in _QUANTILES), None)
-    later, earlier = samples[-1].buckets(LATENCY), _since(samples, WINDOW).buckets(LATENCY)
+    later, earlier = samples[-1].buckets(LATENCY), _since(samples, WINDOW_SECONDS).buckets(LATENCY)
     found = {name: quantile(part, later, earlier) for name, part in _QUANTILES}
     return {
         name: None if value is None else round(value * 1000, 1) for name, value in found.items()
@@ -133,7 +133,7 @@ def _servers(last: Sample) -> list[JsonObject]:
 def _providers(samples: Samples) -> list[JsonObject]:
     if not samples:
         return []
-    first, last = _since(samples, WINDOW), samples[-1]
+    first, last = _since(samples, WINDOW_SECONDS), samples[-1]
     in_flight = last.by("heliograph_ntf_pushes_in_flight", "provider")
     accepted, failed = _grown(first, last, ACCEPTED), _grown(first, last, FAILED)
     return [
@@ -176,7 +176,7 @@ def _failures(samples: Samples) -> list[JsonObject]:
     if not samples:
         return []
     name = "heliograph_ntf_push_failures_total"
-    first, last = _since(samples, WINDOW), samples[-1]
+    first, last = _since(samples, WINDOW_SECONDS), samples[-1]
     recent = _grown(first, last, name, "reason")
     total = last.by(name, "reason")
     return [

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 INTERVAL = 2.0
 STALE_AFTER = 3 * INTERVAL
-KEPT = 300
+MAX_SAMPLES = 300
 _TIMEOUT = aiohttp.ClientTimeout(total=2.0)
 
 NOT_ASKED = "not asked yet"
@@ -26,7 +26,7 @@ class Sampler:
 
     def __init__(self, url: str | None) -> None:
         self._url = url
-        self.samples: deque[Sample] = deque(maxlen=KEPT)
+        self.samples: deque[Sample] = deque(maxlen=MAX_SAMPLES)
         self.problem: str | None = NOT_ASKED if url else METRICS_OFF
 
     @property

@@ -162,7 +162,7 @@ async def test_a_locked_store_delays_and_loses_nothing(
 ) -> None:
     """The other process holds it for longer than a writer waits."""
     at_alice, _ = await connect(alice, bob, router.address)
-    monkeypatch.setattr("heliograph.agent.store.BUSY_FOR", 0.0)
+    monkeypatch.setattr("heliograph.agent.store.BUSY_TIMEOUT", 0.0)
     other = await User(bob.directory).open()
     release = asyncio.Event()
     held = asyncio.Event()

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from heliograph.device.app.background import (
-    QUIET,
+    QUIET_SECONDS,
     RECEIVE_LIMIT,
     REFRESH_INTERVAL,
     REFRESH_LIMIT,
@@ -72,7 +72,7 @@ CHANGES: dict[tuple[RefreshPhase, Input], tuple[RefreshPhase, tuple[Effect, ...]
 def in_phase(phase: RefreshPhase) -> BackgroundRefresh:
     scheduled = phase not in (P.UNREGISTERED, P.IDLE)
     due_at = NOW + 500 if scheduled else None
-    return BackgroundRefresh(phase, M.PERIODIC, due_at, NOW - RECEIVE_LIMIT, NOW - QUIET)
+    return BackgroundRefresh(phase, M.PERIODIC, due_at, NOW - RECEIVE_LIMIT, NOW - QUIET_SECONDS)
 
 
 @pytest.mark.parametrize(("phase", "happened"), list(itertools.product(RefreshPhase, INPUTS)))
@@ -100,9 +100,9 @@ def test_a_message_gives_the_next_one_time() -> None:
     state = replace(in_phase(P.RECEIVING), started_at=NOW)
     state, effects = step(state, In.MESSAGE, NOW)
     assert effects == ()
-    assert state.deadline == NOW + QUIET
-    assert step(state, In.TICK, NOW + QUIET - 0.1) == (state, ())
-    assert step(state, In.TICK, NOW + QUIET)[1] == (RefreshAction.SUSPEND,)
+    assert state.deadline == NOW + QUIET_SECONDS
+    assert step(state, In.TICK, NOW + QUIET_SECONDS - 0.1) == (state, ())
+    assert step(state, In.TICK, NOW + QUIET_SECONDS)[1] == (RefreshAction.SUSPEND,)
 
 
 def test_a_stream_of_messages_ends_in_time_for_suspension() -> None:

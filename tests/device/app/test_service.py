@@ -125,7 +125,7 @@ async def test_background_refresh(phone: Phone) -> None:
     phone.receive(message("while asleep"))
     await until(lambda: bool(phone.platform.shown))
     assert phone.platform.shown[0][1] is Presentation.BANNER
-    phone.clock.now += background.QUIET
+    phone.clock.now += background.QUIET_SECONDS
     await waking
     assert phone.platform.completed == [True]
     assert phone.shared.app is S.SUSPENDED

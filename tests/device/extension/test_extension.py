@@ -17,8 +17,8 @@ from heliograph.device.chats.model import (
 from heliograph.device.extension.core import CLOSE, FOR_APP, OPEN, RESUME, WHEN_IDLE
 from heliograph.device.extension.entity import MORE_FETCHES
 from heliograph.device.extension.extension import (
-    BUDGET,
     SUSPENDING_WAIT,
+    TIME_BUDGET_SECONDS,
     AppStopped,
     Best,
     Broken,
@@ -168,7 +168,7 @@ def test_an_app_that_is_suspending_is_waited_for() -> None:
     assert extension.arrived(1, S.SUSPENDING, NOW) == []
     assert extension.deadline == NOW + SUSPENDING_WAIT
     assert extension.app_changed(S.SUSPENDED, NOW + 2) == [OPEN]
-    assert extension.deadline == NOW + BUDGET
+    assert extension.deadline == NOW + TIME_BUDGET_SECONDS
 
 
 def test_an_app_that_never_says_that_it_is_suspended() -> None:
@@ -280,7 +280,7 @@ class World:
                 self.fetches.append((effect.push, effect.conn_id))
             elif isinstance(effect, Deliver):
                 assert effect.push not in self.delivered, "delivered twice"
-                assert self.now <= self.arrived[effect.push] + BUDGET
+                assert self.now <= self.arrived[effect.push] + TIME_BUDGET_SECONDS
                 self.delivered[effect.push] = effect
                 self.note(effect)
 
@@ -344,7 +344,7 @@ def test_every_push_is_delivered_once_in_its_time_and_in_order(
         world.step(what, value)
         running = world.app.is_running
         assert not (running and world.extension.core in (CoreState.STARTING, CoreState.ACTIVE))
-    world.now += BUDGET
+    world.now += TIME_BUDGET_SECONDS
     world.take_due()
     assert world.delivered.keys() == world.arrived.keys()
     assert world.extension.pending == 0
@@ -353,5 +353,5 @@ def test_every_push_is_delivered_once_in_its_time_and_in_order(
 
 
 def test_the_times() -> None:
-    assert BUDGET == 30
-    assert SUSPENDING_WAIT < BUDGET
+    assert TIME_BUDGET_SECONDS == 30
+    assert SUSPENDING_WAIT < TIME_BUDGET_SECONDS

@@ -126,7 +126,7 @@ def test_what_belongs_to_nobody_is_left_out_and_counted(dialect: Dialect, tmp_pa
 
 def test_twice_is_once(dialect: Dialect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the queue had another subscription in between, and a crash came in the middle."""
-    monkeypatch.setattr(transfer, "LINES", 2)
+    monkeypatch.setattr(transfer, "LINES_PER_PAGE", 2)
     second = SCREATE.replace(b64(SUBSCRIPTION_ID), b64(b"x" * 24))
     lines = (
         TCREATE,
@@ -177,7 +177,7 @@ def test_last_notifications(dialect: Dialect, tmp_path: Path) -> None:
 def test_out_and_in_again(
     url: str, dialect: Dialect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfer, "LINES", 3)
+    monkeypatch.setattr(transfer, "LINES_PER_PAGE", 3)
     lines = []
     for number in range(10):
         token_id = os.urandom(24)

@@ -73,8 +73,8 @@ def shrink_buffers(world: World) -> None:
 @pytest.fixture
 def small_outbox(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbox, "MAX_QUEUED", 10)
-    monkeypatch.setattr(delivery, "PAGE", 4)
-    monkeypatch.setattr(delivery, "BURST", 3)
+    monkeypatch.setattr(delivery, "NOTIFICATIONS_PER_PAGE", 4)
+    monkeypatch.setattr(delivery, "MAX_BURST", 3)
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ def test_importing_again_changes_nothing(
     dialect: Dialect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also when the first import was interrupted after some transactions."""
-    monkeypatch.setattr(storelog, "LINES", 3)
+    monkeypatch.setattr(storelog, "LINES_PER_PAGE", 3)
     lines = (*HISTORY, MESSAGE, MESSAGE.replace(b64(b"m1"), b64(b"m2")))
     (tmp_path / "log").write_text("".join(f"{line}\n" for line in lines))
 

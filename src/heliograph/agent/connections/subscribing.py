@@ -26,7 +26,7 @@ from heliograph.wire.errors import ErrorCode
 
 logger = logging.getLogger(__name__)
 
-BATCH = 1000
+SUBSCRIBE_BATCH_SIZE = 1000
 RECEIVABLE = (RcvStatus.NEW, RcvStatus.SECURING, RcvStatus.ACTIVE)
 
 Deliver = Callable[[Client, bytes, smp.MSG], None]
@@ -227,8 +227,8 @@ class QueueSubscriptions:
 
     async def _subscribe_missing(self, router: _Router) -> None:
         missing = router.missing()
-        for start in range(0, len(missing), BATCH):
-            if await self._subscribe(missing[start : start + BATCH]):
+        for start in range(0, len(missing), SUBSCRIBE_BATCH_SIZE):
+            if await self._subscribe(missing[start : start + SUBSCRIBE_BATCH_SIZE]):
                 return
 
     async def _subscribe(self, items: Sequence[RcvQueue]) -> list[tuple[RcvQueue, ClientError]]:

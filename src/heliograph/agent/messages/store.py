@@ -7,7 +7,7 @@ from heliograph.agent.messages.envelope import Content, encode_content, kind_of
 from heliograph.agent.records import OutgoingMessage, RcvStatus, ReceivedMessage
 from heliograph.db.dialects import Row, Transaction
 
-WINDOW = 50
+MAX_PENDING_READ = 50
 """Maximum pending messages of a connection that are read at once."""
 
 REMEMBERED_PER_CONNECTION = 100
@@ -54,7 +54,7 @@ def outgoing_of(tx: Transaction, vault: Vault, conn_id: str) -> list[OutgoingMes
     rows = tx.query(
         f"SELECT {_OUTGOING} FROM outgoing WHERE conn_id = ? AND error IS NULL"
         " ORDER BY queue_id IS NULL, seq LIMIT ?",
-        (conn_id, WINDOW),
+        (conn_id, MAX_PENDING_READ),
     )
     return [_outgoing(row, vault) for row in rows]
 

@@ -13,7 +13,7 @@ from heliograph.wire.ntf.tokens import NotificationsMode
 REFRESH_INTERVAL = 20 * 60.0
 REFRESH_LIMIT = 30.0
 """Seconds after which the platform ends the task."""
-QUIET = 6.0
+QUIET_SECONDS = 6.0
 """Seconds without a message after which a refresh is done."""
 SUSPEND_TIMEOUT = 2.0
 RECEIVE_LIMIT = REFRESH_LIMIT - SUSPEND_TIMEOUT - 1.0
@@ -103,7 +103,7 @@ class BackgroundRefresh:
         """Return the time of the next TICK that has an effect."""
         if self.phase is not RefreshPhase.RECEIVING:
             return None
-        return min(self.last_message_at + QUIET, self.started_at + RECEIVE_LIMIT)
+        return min(self.last_message_at + QUIET_SECONDS, self.started_at + RECEIVE_LIMIT)
 
 
 def step(state: BackgroundRefresh, happened: Input, now: float) -> Result:

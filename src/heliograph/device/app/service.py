@@ -33,7 +33,7 @@ from heliograph.wire.ntf.tokens import NotificationsMode
 
 logger = logging.getLogger(__name__)
 
-POLL = 0.05
+POLL_INTERVAL = 0.05
 
 
 class AppService:
@@ -138,7 +138,7 @@ class AppService:
 
         async def limit() -> None:
             while task.deadline is not None and not ended.is_set():
-                await asyncio.sleep(min(max(task.deadline - self._clock(), POLL), 1.0))
+                await asyncio.sleep(min(max(task.deadline - self._clock(), POLL_INTERVAL), 1.0))
                 end(background_task.Input.TICK)
 
         timer = asyncio.get_running_loop().create_task(limit())
@@ -205,7 +205,7 @@ class AppService:
                     "the extension did not close the database in time; opening it anyway"
                 )
                 return
-            await asyncio.sleep(POLL)
+            await asyncio.sleep(POLL_INTERVAL)
 
     async def _open_store(self) -> None:
         if not self._is_open:
@@ -312,7 +312,7 @@ class AppService:
             return
         await self._refresh(background.RefreshEvent.ACTIVATED)
         while (deadline := self.refresh.deadline) is not None:
-            await asyncio.sleep(max(min(deadline - self._clock(), 1.0), POLL))
+            await asyncio.sleep(max(min(deadline - self._clock(), 1.0), POLL_INTERVAL))
             await self._refresh(background.RefreshEvent.TICK)
 
     async def _end_refresh(self) -> None:

@@ -29,7 +29,7 @@ from heliograph.device.extension.entity import Drop, NotificationEntity
 from heliograph.device.extension.pushes import DeliverProblem, PushAction, PushPhase
 from heliograph.device.states import AppState, CoreState, PreviewMode
 
-BUDGET = 30.0
+TIME_BUDGET_SECONDS = 30.0
 """Seconds that the platform allows for one push."""
 SUSPENDING_WAIT = SUSPEND_TIMEOUT + 1.0
 """Seconds to wait for an app that is suspending, in case it never reports the end."""
@@ -129,7 +129,7 @@ class Extension:
 
     def arrived(self, push_id: PushId, app: AppState, now: float) -> list[Effect]:
         """Add a push, with a unique number."""
-        self._pushes[push_id] = _PushInProgress(now + BUDGET)
+        self._pushes[push_id] = _PushInProgress(now + TIME_BUDGET_SECONDS)
         return self._step(push_id, pushes.Arrived(app), now)
 
     def app_changed(self, app: AppState, now: float) -> list[Effect]:

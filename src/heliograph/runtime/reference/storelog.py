@@ -20,7 +20,7 @@ from heliograph.runtime.files import write_file
 from heliograph.wire.errors import WireError
 
 __all__ = [
-    "LINES",
+    "LINES_PER_PAGE",
     "BadLine",
     "LogExport",
     "LogImport",
@@ -30,7 +30,7 @@ __all__ = [
     "decode_line",
 ]
 
-LINES = 2000
+LINES_PER_PAGE = 2000
 """Lines in one transaction or page."""
 
 MAX_LINE = 100_000
@@ -116,7 +116,7 @@ class LogImport(ABC, Generic[R]):
                 bad += 1
                 if bad <= SHOWN_PROBLEMS:
                     problems.append(f"{file}: line {number}: {exc}")
-            if number % LINES == 0:
+            if number % LINES_PER_PAGE == 0:
                 self._progress(f"checking {file.name}", number)
         self._progress(f"checked {file.name}", number)
         if bad > SHOWN_PROBLEMS:
@@ -196,14 +196,14 @@ class LogExport:
     def rows(self, sql: str, after: bytes | int) -> Iterator[Row]:
         """Query page by page; the first column is the parameter of the next page."""
         while True:
-            page = self.dialect.query(sql, (after, LINES))
+            page = self.dialect.query(sql, (after, LINES_PER_PAGE))
             yield from page
-            if len(page) < LINES:
+            if len(page) < LINES_PER_PAGE:
                 return
             after = page[-1][0]
 
     def report(self, what: str, count: int) -> None:
-        if count % LINES == 0:
+        if count % LINES_PER_PAGE == 0:
             self._progress(what, count)
 
 
@@ -271,5 +271,5 @@ def _lines(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def _pages(items: Iterator[T]) -> Iterator[list[T]]:
-    while page := list(islice(items, LINES)):
+    while page := list(islice(items, LINES_PER_PAGE)):
         yield page

@@ -18,7 +18,7 @@ from heliograph.wire.versions import SMP_SERVICE_HASH
 
 logger = logging.getLogger(__name__)
 
-PAGE = 100
+QUEUES_PER_PAGE = 100
 RETRY_DELAY = 1.0
 DRAIN_INTERVAL = 0.05
 
@@ -56,7 +56,7 @@ class ServiceCommands:
         context, after = self._context, b""
         while client.serving is not None:
             try:
-                page = await context.store.waiting_queues(service_id, after, PAGE)
+                page = await context.store.waiting_queues(service_id, after, QUEUES_PER_PAGE)
                 await context.queues.load({(EntityKind.RECIPIENT, queue_id) for queue_id in page})
             except DatabaseError as exc:
                 logger.error("loading the queues of a service failed, retrying: %s", exc)
@@ -69,7 +69,7 @@ class ServiceCommands:
             await context.store.settled()
             while client.waiting and client.is_connected:  # noqa: ASYNC110 - it is not reading
                 await asyncio.sleep(DRAIN_INTERVAL)
-            if len(page) < PAGE:
+            if len(page) < QUEUES_PER_PAGE:
                 break
             after = page[-1]
         if client.serving is not None:

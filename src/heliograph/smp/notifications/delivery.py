@@ -29,8 +29,8 @@ from heliograph.wire import smp
 
 logger = logging.getLogger(__name__)
 
-PAGE = 5_000
-BURST = 500
+NOTIFICATIONS_PER_PAGE = 5_000
+MAX_BURST = 500
 CONFIRM_INTERVAL = 0.05
 CONFIRM_AFTER = 1.0
 """Seconds that a subscriber may take to make durable what it was sent."""
@@ -194,7 +194,7 @@ class NotificationDelivery:
         outbox = client.outbox
         is_wanted = partial(self._is_wanted, client)
         while outbox and self._can_send(client):
-            burst = outbox.take(BURST, is_wanted)
+            burst = outbox.take(MAX_BURST, is_wanted)
             for notification in burst:
                 nmsg = smp.NMSG(notification.nonce, notification.meta)
                 self._outgoing.push(client, notification.notifier_id, nmsg)
@@ -267,7 +267,7 @@ class NotificationDelivery:
         while client.is_connected and not client.outbox.overflowed:
             try:
                 with self._removals.reading():
-                    page = await read_page(after, PAGE)
+                    page = await read_page(after, NOTIFICATIONS_PER_PAGE)
                     for notification in page:
                         if notification.seq not in self._removals:
                             client.outbox.add_loaded(notification)
@@ -277,7 +277,7 @@ class NotificationDelivery:
                 continue
             if client.outbox.is_due and client.is_connected:
                 self._due.add(client)
-            if len(page) < PAGE:
+            if len(page) < NOTIFICATIONS_PER_PAGE:
                 return
             after = page[-1].seq
 
