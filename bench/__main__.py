@@ -2,7 +2,7 @@
 
 import sys
 
-from bench import agent, codec, device, journal, ntf, ping, pipeline, readme, sizing, smp
+from bench import agent, codec, device, journal, ntf, ping, pipeline, readme, sizing, smp, up
 from heliograph.transport import loop
 
 BENCHMARKS = {
@@ -19,6 +19,7 @@ BENCHMARKS = {
     "readme": readme.run,
     "sizing": sizing.run,
     "sizing-postgresql": sizing.run_postgresql,
+    "up": up.run,
 }
 
 

@@ -231,6 +231,54 @@ ROWS = (
             ),
         ),
     ),
+    Row(
+        "Data pipeline",
+        (
+            Panel(
+                "Verdict",
+                (("heliograph_pipeline_verdict == 1", "{{verdict}}"),),
+                kind="stat",
+                help="Complete, complete but for known gaps, or missing; as of the last account.",
+            ),
+            Panel(
+                "Unaccounted notifications",
+                (("heliograph_pipeline_unaccounted_notifications", ""),),
+                kind="stat",
+            ),
+            Panel(
+                "Since the last account",
+                (("time() - heliograph_pipeline_account_timestamp_seconds", ""),),
+                "s",
+                "stat",
+            ),
+            Panel(
+                "Lag by router",
+                (("heliograph_pipeline_router_lag_seconds", "{{router}}"),),
+                "s",
+                help="Age of the oldest segment that is not ingested.",
+            ),
+            Panel("Duration of a batch", (("heliograph_pipeline_batch_seconds", ""),), "s"),
+            Panel(
+                "Events a second",
+                (("sum(rate(heliograph_pipeline_events[$__rate_interval]))", "ingested"),),
+                "ops",
+            ),
+            Panel(
+                "Missing events by router",
+                (("heliograph_pipeline_router_missing_events", "{{router}}"),),
+                help="Gaps in sequence numbers: lost, removed unread, damaged or on their way.",
+            ),
+            Panel("In quarantine", (("heliograph_pipeline_quarantined", ""),)),
+            Panel(
+                "Removed before they were read",
+                (
+                    (_rate("heliograph_ntf_journal_events_removed_total"), "ntf"),
+                    (_rate("heliograph_smp_journal_events_removed_total"), "smp"),
+                ),
+                "ops",
+            ),
+        ),
+    ),
 )  # fmt: skip
 
 
@@ -256,7 +304,7 @@ def _dashboard(panels: list[dict[str, Any]]) -> dict[str, Any]:
         "title": "Heliograph",
         "uid": "heliograph",
         "tags": ["heliograph", "simplex"],
-        "description": "Both routers: what is pending, how fast it is pushed, and what fails.",
+        "description": "Routers and pipeline: what is pending, how fast it is pushed, what fails.",
         "schemaVersion": 39,
         "editable": True,
         "refresh": "30s",

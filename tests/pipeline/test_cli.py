@@ -12,11 +12,14 @@ import pytest
 from pyspark.errors import PySparkException
 
 from heliograph.cli.main import main
+from heliograph.cli.pipeline.ingesting import EXIT_CODES
 from heliograph.cli.pipeline.opening import outcome_settings
 from heliograph.pipeline.jobs.outcomes import OutcomeSettings
+from heliograph.pipeline.source import list_segments
 from heliograph.pipeline.spark import submit
-from heliograph.pipeline.spark.failures import advice, cause
+from heliograph.pipeline.spark.failures import FAILURES, advice, cause
 from heliograph.pipeline.tables.offsets import Offsets, write_account
+from heliograph.pipeline.tables.storage import Storage
 from heliograph.pipeline.tables.tables import list_files, open_tables
 from heliograph.runtime.errors import StartError
 from tests.pipeline.support import Scribe, pipeline, write_journal
@@ -153,6 +156,81 @@ def test_causes_are_named_with_what_helps() -> None:
     assert text == "java.io.IOException: No space left on device"
     assert "make room" in str(advice(text))
     assert advice("something else") is None
+
+
+class JavaFailure:
+    """What py4j shows of an exception."""
+
+    def __init__(self, text: str, cause: "JavaFailure | None" = None) -> None:
+        self._text = text
+        self._cause = cause
+
+    def toString(self) -> str:
+        return self._text
+
+    def getCause(self) -> "JavaFailure | None":
+        return self._cause
+
+
+def test_the_innermost_cause_is_named_in_one_line() -> None:
+    inner = JavaFailure(
+        "java.nio.file.AccessDeniedException: s3a://b/t: Permission denied\n\tat org.x.Y(Z.java:1)"
+    )
+    exc = PySparkException("An error occurred while calling o66.getFileSystem")
+    exc.java_exception = JavaFailure("SparkException: Job aborted", inner)  # type: ignore[attr-defined]
+    text = cause(exc)
+    assert text == "java.nio.file.AccessDeniedException: s3a://b/t: Permission denied"
+    assert "move" not in str(advice(text))
+    assert advice(text) == "let this user read and write there"
+    circle = JavaFailure("a")
+    circle._cause = circle
+    exc.java_exception = circle  # type: ignore[attr-defined]
+    assert cause(exc) == "a"
+
+
+def test_a_url_of_an_unknown_kind_names_the_package(spark: Any, tmp_path: Path) -> None:
+    with pytest.raises(FAILURES) as raised:
+        list_segments("s4a://bucket/journal", spark)
+    assert "o" not in cause(raised.value)[:2]
+    assert 'No FileSystem for scheme "s4a"' in cause(raised.value)
+    assert "spark.jars.packages" in str(advice(cause(raised.value)))
+
+
+def test_permission_denied_is_no_reason_to_move_the_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with open_tables(tmp_path):
+        pass
+    monkeypatch.setattr(Storage, "files", denied)
+    assert main(["pipeline", "status", "--dir", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert said == f"heliograph pipeline status: {tmp_path} cannot be read: Permission denied\n"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_spark_that_does_not_start_says_why(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    command = [sys.executable, "-m", "heliograph", "pipeline", "once", "--memory", "300m"]
+    command += ["--dir", str(tmp_path / "t"), "--journal", str(tmp_path / "journal")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 1
+    first, second = done.stderr.splitlines()
+    assert first.startswith("heliograph pipeline once: Spark does not start on local[*]: ")
+    assert first.endswith(": give it at least --memory 512m")
+    assert second == f"heliograph pipeline once: {tmp_path}/t/spark.log has what Spark said"
+
+
+def test_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["pipeline", "--help"])
+    said = capsys.readouterr().out
+    assert "exit codes:" in said
+    for verdict, code in EXIT_CODES.items():
+        assert f"\n  {code}    " in said, verdict
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import json
 import urllib.request
 from pathlib import Path
 
@@ -11,7 +12,9 @@ from heliograph.runtime.errors import StartError
 from tests.deploy.promql import used
 from tests.pipeline.support import Scribe, write_journal
 
-RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "rules.yml"
+DEPLOY = Path(__file__).parents[2] / "deploy"
+RULES = DEPLOY / "prometheus" / "rules.yml"
+DASHBOARD = DEPLOY / "grafana" / "dashboard.json"
 
 
 def scrape(url: str) -> dict[str, float]:
@@ -25,12 +28,15 @@ def test_what_is_missing_is_exported(tmp_path: Path) -> None:
     scribe = Scribe()
     scribe("router_stopped")
     journal = write_journal(tmp_path / "journal", scribe)
+    facts = {"part": "ntf", "boots": {"1000": {"last_at": 1_000_000}}}
     offsets = Offsets(
-        seen={"ntf/1000": [(1, 5), (11, 20)]}, counts={"events": 15, "quarantined": 2}
+        seen={"old/1000": [(1, 5), (11, 20)]},
+        counts={"events": 15, "quarantined": 2},
+        routers={"old": facts},
     )
     with open_tables(tmp_path / "tables") as tables:
         tables.commit("events", offsets=lambda _: offsets)
-    write_account(tmp_path / "tables", {"at": 0, "verdict": "gaps", "outcomes": {"unaccounted": 3}})
+    write_account(tmp_path / "tables", {"at": 7, "verdict": "gaps", "outcomes": {"unaccounted": 3}})
     collector = PipelineCollector(tmp_path / "tables", [str(journal)])
     collector.batch_seconds = 0.5
     with served(collector, "127.0.0.1:0") as url:
@@ -43,6 +49,11 @@ def test_what_is_missing_is_exported(tmp_path: Path) -> None:
     assert found["heliograph_pipeline_unaccounted_notifications"] == 3
     assert found["heliograph_pipeline_segments_waiting"] == 1
     assert found["heliograph_pipeline_lag_seconds"] >= 0
+    assert found['heliograph_pipeline_router_lag_seconds{router="ntf"}'] >= 0
+    assert found['heliograph_pipeline_router_lag_seconds{router="old"}'] == 0
+    assert found['heliograph_pipeline_router_missing_events{router="old"}'] == 5
+    assert found["heliograph_pipeline_account_timestamp_seconds"] == 7
+    assert found["heliograph_pipeline_committed_timestamp_seconds"] > 7
     assert found["heliograph_pipeline_batch_seconds"] == 0.5
     assert found['heliograph_pipeline_verdict{verdict="gaps"}'] == 1
     assert found['heliograph_pipeline_verdict{verdict="complete"}'] == 0
@@ -50,7 +61,10 @@ def test_what_is_missing_is_exported(tmp_path: Path) -> None:
     rules = [
         rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]
     ]
-    named = set().union(*(used(rule["expr"]).metrics for rule in rules))
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    expressions = [rule["expr"] for rule in rules]
+    expressions += [target["expr"] for panel in panels for target in panel.get("targets", ())]
+    named = set().union(*(used(expression).metrics for expression in expressions))
     of_pipeline = {name for name in named if name.startswith("heliograph_pipeline_")}
     assert of_pipeline
     assert of_pipeline <= names

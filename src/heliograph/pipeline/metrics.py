@@ -46,9 +46,21 @@ class PipelineCollector(Collector):
         yield gauge(f"{prefix}_segments_waiting", "Segments not ingested yet.", found.waiting or 0)
         doc = "Age of the oldest segment not ingested yet."
         yield gauge(f"{prefix}_lag_seconds", doc, found.lag or 0.0)
+        known = dict.fromkeys(offsets.routers, 0.0)
+        doc = "The same by router, by its ID in the journal; 0 if all is ingested."
+        yield gauge(f"{prefix}_router_lag_seconds", doc, {**known, **found.lag_by_router}, "router")
         gaps = coverage.gaps(offsets.seen, offsets.edges, offsets.routers)
         doc = "Events known to be missing: gaps in sequence numbers."
         yield gauge(f"{prefix}_missing_events", doc, sum(gap.events for gap in gaps))
+        missing = dict(known)
+        for gap in gaps:
+            missing[gap.router] = missing.get(gap.router, 0.0) + gap.events
+        doc = "The same by router."
+        yield gauge(f"{prefix}_router_missing_events", doc, missing, "router")
+        doc = "When the last batch was committed, in Unix time; 0 if none was."
+        yield gauge(f"{prefix}_committed_timestamp_seconds", doc, offsets.committed_at)
+        doc = "When the last account began, in Unix time; 0 if there is none."
+        yield gauge(f"{prefix}_account_timestamp_seconds", doc, account.get("at", 0.0))
         doc = "Notifications without an outcome, as of the last account."
         unaccounted = account.get("outcomes", {}).get(UNACCOUNTED, 0)
         yield gauge(f"{prefix}_unaccounted_notifications", doc, unaccounted)

@@ -1,8 +1,8 @@
 """The progress of the pipeline, from the offsets and the journals alone, without Spark or Delta."""
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from heliograph.documents import JsonObject
@@ -23,6 +23,8 @@ class Status:
     waiting_bytes: int
     lag: float | None
     """Seconds since the oldest waiting segment was sealed."""
+    lag_by_router: Mapping[str, float] = field(default_factory=dict)
+    """The same for each router that has segments waiting."""
 
 
 def status(directory: Path | str, journals: Sequence[str], now: float) -> Status:
@@ -38,7 +40,11 @@ def status(directory: Path | str, journals: Sequence[str], now: float) -> Status
     oldest = min((item.modified for item in waiting), default=None)
     size = sum(item.size for item in waiting)
     lag = None if oldest is None else now - oldest
-    return Status(offsets, account, len(waiting), size, lag)
+    by_router: dict[str, float] = {}
+    for item in waiting:
+        router = item.name.rpartition("/")[0]
+        by_router[router] = max(by_router.get(router, 0.0), now - item.modified)
+    return Status(offsets, account, len(waiting), size, lag, by_router)
 
 
 def describe(found: Status, now: float) -> Iterator[str]:
@@ -52,6 +58,8 @@ def describe(found: Status, now: float) -> Iterator[str]:
         size = f"{found.waiting_bytes / 1e6:.1f} MB"
         yield f"waiting         {found.waiting} segments, {size}"
         yield f"lag             {'none' if found.lag is None else f'{found.lag:.1f} s'}"
+        for router, lag in sorted(found.lag_by_router.items()):
+            yield f"                {router or 'no router'} {lag:.1f} s"
     for name in ("batches", "segments", "events", "duplicates", "quarantined"):
         yield f"{name:<15} {offsets.counts.get(name, 0)}"
     for item in router_facts(offsets.routers):
