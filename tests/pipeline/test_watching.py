@@ -46,9 +46,12 @@ def test_a_batch_is_due_when_something_waits(
     # While nothing changes, nothing is listed.
     listed: list[str] = []
     real = source.list_segments
-    monkeypatch.setattr(
-        source, "list_segments", lambda *given: listed.append(given[0]) or real(*given)
-    )
+
+    def listing(journal: str, spark: None) -> list[source.Segment]:
+        listed.append(journal)
+        return real(journal, spark)
+
+    monkeypatch.setattr(source, "list_segments", listing)
     assert not watcher.is_due(3000.0)
     assert not listed
     write_segment(journal, "ntf/1000-00000002", ntf.events)
@@ -128,9 +131,9 @@ def test_an_interrupted_start_leaves_no_java_behind(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "heliograph", "pipeline", "once", "--dir", str(tmp_path / "t")]
     words += ["--journal", str(journal), "--master", "local[1]", "--memory", "512m"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    found: list[int] = []
     try:
-        until(lambda: found.extend(javas(process.pid)) or found)
+        until(lambda: javas(process.pid))
+        found = javas(process.pid)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=TIMEOUT)
         assert process.returncode == 130
