@@ -117,17 +117,18 @@ def _verdict(report: Report) -> str:
             " known gap explains them."
         )
     elif report.verdict is Verdict.GAPS:
+        gaps = f"{report.missing_events:,} events are missing"
+        if report.counts.get("quarantined"):
+            gaps += f", {report.counts['quarantined']:,} records are in quarantine"
         text = (
-            f"Complete but for known gaps: {report.missing_events:,} events are missing, and"
-            f" {report.unaccounted:,} of {count} notifications may be among them."
+            f"Complete but for known gaps: {gaps}, and {report.unaccounted:,} of {count}"
+            " notifications may be among them."
         )
     else:
         text = f"Complete: all {count} notifications are accounted for."
     more = []
     if report.coalescing is not None:
         more.append(f"One accepted push stands for {report.coalescing:.2f} notifications.")
-    if report.counts.get("quarantined"):
-        more.append(f"In quarantine: {report.counts['quarantined']:,}.")
     said = f"<p>{' '.join(more)}</p>" if more else ""
     return f'<p class="verdict {report.verdict.value}">{text}</p>{said}'
 
