@@ -28,7 +28,10 @@ class Handle:
 
     @classmethod
     async def open(cls, world: World, version: int = 18) -> "Handle":
-        peer = await world.connect(version)
+        return cls.of(await world.connect(version))
+
+    @classmethod
+    def of(cls, peer: Peer) -> "Handle":
         handle = cls(peer, asyncio.Queue())
         connection = peer.client._connection
         session = peer.client.established.session
