@@ -96,6 +96,23 @@ async def test_links(small_world: World, destination: World) -> None:
     assert isinstance(answer, smp.LNK)
 
 
+async def test_link_data_that_fits_only_in_a_direct_answer(
+    small_world: World, destination: World
+) -> None:
+    """As with the reference: a forwarded answer has less room than a block."""
+    bob = await destination.connect()
+    queue = await create(bob, mode=QueueMode.CONTACT)
+    sender = await sender_of(small_world, destination)
+    for size, fits in ((16_137, True), (16_138, False)):
+        user = b"u" * (size - 100)
+        assert await queue.by_recipient(bob, smp.LSET(b"c" * 24, b"f" * 100, user)) == OK
+        lnk = smp.LNK(queue.snd_id, b"f" * 100, user)
+        assert await bob.ask(smp.LGET(), b"c" * 24) == lnk
+        answer = await sender.ask(smp.LGET(), b"c" * 24)
+        assert answer == (lnk if fits else smp.ERR(PROXY(ProxyProtocolError(ErrorCode.BLOCK))))
+    assert await sender.peer.ask(smp.PING()) == smp.PONG()
+
+
 async def test_commands_that_may_not_be_forwarded(small_world: World, destination: World) -> None:
     queue = await create(await destination.connect())
     sender = await sender_of(small_world, destination)
