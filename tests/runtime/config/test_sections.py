@@ -36,15 +36,17 @@ def test_listen() -> None:
 
 
 def test_limits() -> None:
-    assert Clients(1, 2, 3, 4, 5, 6).limits() == Limits(
+    assert Clients(1, 30, 3, 4, 5, 6).limits() == Limits(
         max_connections=1,
         handshake_timeout=4,
         write_timeout=5,
-        inactive_after=2,
+        inactive_after=30,
         check_interval=3,
         max_unanswered=6,
     )
-    assert Clients(inactive_after_seconds=0).limits().inactive_after is None
+    never = Clients(inactive_after_seconds=0).limits()
+    assert (never.inactive_after, never.check_interval) == (None, 10)
+    assert Clients(inactive_after_seconds=1).limits().check_interval == 1
 
 
 def test_journal() -> None:

@@ -1,5 +1,6 @@
 """Sections of a configuration that every router has. A router subclasses them for its defaults."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,8 @@ class Clients:
     )
     check_interval_seconds: float = option(
         10.0,
-        "How often to check for connections that are inactive or do not read.",
+        "How often to check for connections that are inactive or do not read. A shorter"
+        " `inactive_after_seconds` is used instead.",
         unit="seconds",
         above=0,
     )
@@ -109,12 +111,13 @@ class Clients:
     )
 
     def limits(self) -> Limits:
+        inactive_after = self.inactive_after_seconds or None
         return Limits(
             max_connections=self.max_connections,
             handshake_timeout=self.handshake_timeout_seconds,
             write_timeout=self.write_timeout_seconds,
-            inactive_after=self.inactive_after_seconds or None,
-            check_interval=self.check_interval_seconds,
+            inactive_after=inactive_after,
+            check_interval=min(self.check_interval_seconds, inactive_after or math.inf),
             max_unanswered=self.max_unanswered,
         )
 
