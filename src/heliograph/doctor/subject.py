@@ -64,7 +64,7 @@ class Subject:
 
     @property
     def store_file(self) -> Path | None:
-        """None if the store is PostgreSQL."""
+        """Return the file of the store, None if it is PostgreSQL."""
         url = self.store_url
         return Path(url.removeprefix(SQLITE)) if url.startswith(SQLITE) else None
 

@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 
 class PushReceiver(Protocol):
-    """A device, or what stands for one."""
+    """A device, real or simulated."""
 
     @property
     def device(self) -> DeviceToken: ...

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 def make_providers(config: NtfConfig, directory: Path) -> dict[PushProvider, Provider]:
-    """All that are configured. Raises `ConfigError`, for all problems at once."""
+    """Make all configured providers. Raises one `ConfigError` for all problems."""
     providers: dict[PushProvider, Provider] = {PushProvider.APNS_NULL: NullProvider()}
     problems: list[str] = []
     if config.pushes.http_client == "h2" and find_spec("h2") is None:

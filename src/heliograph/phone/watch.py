@@ -99,7 +99,7 @@ class Watch:
             await self._extension.close()
 
     async def _end_tasks(self) -> None:
-        """Cancel until all have ended: closing the app's core shields itself from one cancel."""
+        """Cancel until all have ended: closing the app's core ignores one cancellation."""
         while len(self._tasks):
             await self._tasks.close(CANCEL_AGAIN)
 

@@ -73,7 +73,7 @@ class ApnsConfig(ApnsApp):
 
 
 class ApnsProvider:
-    """For AP, AD and AT tokens, each with its own host.
+    """Sends pushes to AP, AD and AT tokens, each with its own host.
 
     With several apps, a device whose app is not known is tried with one after another, until Apple
     does not answer that the token is for another topic.

@@ -233,7 +233,7 @@ def _outcome(answer: HttpAnswer) -> Outcome:
 
 
 def _provider_id(name: object) -> str | None:
-    """`projects/P/messages/ID` without the project."""
+    """Return the ID of `projects/P/messages/ID`."""
     return name.rpartition("/")[2] if isinstance(name, str) else None
 
 
@@ -246,7 +246,7 @@ def _fcm_code(error: JsonMapping) -> str | None:
 
 
 def _blames_token(error: JsonMapping) -> bool:
-    """INVALID_ARGUMENT says little: it is also the answer to a message that is too big."""
+    """Return whether the token is wrong: INVALID_ARGUMENT also answers a message too big."""
     for detail in _details(error, "google.rpc.BadRequest"):
         violations = detail.get("fieldViolations")
         for violation in violations if isinstance(violations, list) else ():

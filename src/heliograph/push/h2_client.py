@@ -42,7 +42,7 @@ FRAME_HEADER = 9
 MAX_FRAME = FRAME_HEADER + 16_384
 GOAWAY_TYPE = 7
 MAX_INFORMATIONAL = 100
-"""Answers such as 100 Continue, after which a request is given up."""
+"""Answers such as 100 Continue, after which a request fails."""
 
 logging.getLogger("hpack").setLevel(logging.WARNING)  # it logs headers, and with them secrets
 

@@ -59,7 +59,7 @@ class HeaderLookup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What a provider said. Only the start of a long body is kept."""
+    """The answer of a provider. Only the start of a long body is kept."""
 
     status: int
     body: bytes
@@ -71,7 +71,7 @@ class HttpAnswer:
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds, from either form of the header."""
+        """Return the seconds of `Retry-After`, from either form of the header."""
         value = self.header("retry-after")
         if value is None:
             return None
@@ -121,7 +121,7 @@ class Connections:
         settings: HttpSettings,
         pin: tuple[str, Sequence[IPv4Address | IPv6Address]] | None = None,
     ) -> None:
-        """``pin`` is a host name and the only addresses that it may stand for."""
+        """``pin`` is a host name and the only addresses to connect to for it."""
         self._settings = settings
         self._pin = pin
         self._roots = True if settings.ca is None else wreq.CertStore.from_pem_stack(settings.ca)

@@ -37,7 +37,7 @@ class Vapid:
 
     @property
     def public_key(self) -> str:
-        """As browsers take it for `applicationServerKey`."""
+        """Return the key as browsers take it for `applicationServerKey`."""
         return b64encode(self._key.public).rstrip("=")
 
     def authorization(self, origin: str) -> str:

@@ -117,13 +117,13 @@ class WebPushProvider:
 
 
 def _origin(device: WPDeviceToken) -> str:
-    """As RFC 6454 writes it: without the usual port."""
+    """Return the origin as RFC 6454 writes it: without the usual port."""
     port = device.port.lstrip("0")
     return f"https://{device.host}{f':{port}' if port not in ('', '443') else ''}"
 
 
 def _outcome(answer: HttpAnswer) -> Outcome:
-    """Decide by the status alone: body and `Location` are capabilities, or text of a stranger."""
+    """Decide by the status alone: the body and `Location` may hold secrets, or any text."""
     status = answer.status
     if 200 <= status < 300:
         return Accepted(code=status)

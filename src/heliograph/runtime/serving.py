@@ -69,7 +69,7 @@ class RouterService:
         return None
 
     def stop(self) -> None:
-        """Be not ready, so that no new client is sent here."""
+        """Stop being ready, so that no new client is sent here."""
         self._check = None
 
 

@@ -103,6 +103,6 @@ class CommandContext:
         done: Callable[[Peeked], None],
         undo: Callable[[], None] | None = None,
     ) -> SmpResponse | None:
-        """Like `then`; `done` also gets the first message of the queue."""
+        """Do as `then` does; `done` also gets the first message of the queue."""
         self.store.changes.peeks.add(queue.recipient_id)
         return self.then(client, request, done, undo)

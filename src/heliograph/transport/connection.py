@@ -81,12 +81,12 @@ class BlockConnection(asyncio.Protocol):
 
     @property
     def unfinished_since(self) -> float | None:
-        """When the block began that has not arrived whole, if there is one."""
+        """Return when the unfinished block began to arrive, None if there is none."""
         return self._begun_at if self._buffer and not self._paused else None
 
     @property
     def peer_address(self) -> str:
-        """For limits only: it must not be logged or stored."""
+        """Return the peer's address, for limits only: it must not be logged or stored."""
         peer = self._transport and self._transport.get_extra_info("peername")
         return str(peer[0]) if peer else ""
 

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TlsFacts:
-    """What the TLS connection under a handshake says of itself."""
+    """Facts about the TLS connection under a handshake."""
 
     session_id: bytes
     peer_chain: tuple[bytes, ...]
@@ -112,7 +112,10 @@ def serve_ntf(
 
 
 def connect_ntf(tls: TlsFacts, server: bytes, versions: VersionRange, now: float) -> Handshake:
-    """`server` is the fingerprint to find; `now` judges the certificates."""
+    """Shake hands with an NTF router.
+
+    `server` is the fingerprint to find; `now` is the time for which certificates must be valid.
+    """
     leaf_key = _check_server(tls, server, now)
     hello = _parse(wire.decode_ntf_server, (yield None))
     version = _check_server_hello(tls, hello.session_id, hello.versions, versions)

@@ -56,7 +56,7 @@ Allow = Callable[[Address], bool]
 
 
 class Descriptor(Protocol):
-    """A socket, or what stands for one."""
+    """A socket, or an object with its descriptor."""
 
     def fileno(self) -> int: ...
 
@@ -376,7 +376,7 @@ def _listen(host: str | None, port: int, reuse_port: bool) -> socket.socket:
 
 
 def _handle_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
-    """Log what nobody caught, without the addresses that transports and sockets would print."""
+    """Log an unhandled exception, without the addresses that transports and sockets would print."""
     message = context.get("message") or "unhandled exception in the event loop"
     exception = context.get("exception")
     if isinstance(exception, type):  # aiofastnet 1.2, when a handshake is aborted

@@ -108,7 +108,7 @@ class ServerConnection(BlockConnection):
         self.send_all(answers, len(answers))
 
     def send_all(self, messages: Sequence[Answer], answered: int) -> None:
-        """Answers and pushes together; `answered` of them are answers."""
+        """Send answers and pushes together; `answered` of them are answers."""
         self.unanswered -= answered
         if self.established is not None and not self.is_closing:
             try:
@@ -122,7 +122,7 @@ class ServerConnection(BlockConnection):
             self.resume_reading()
 
     def push(self, messages: Sequence[Answer]) -> None:
-        """Send what nobody asked for. Ask `is_writable` first: this does not wait."""
+        """Send messages that answer no command. Check `is_writable` first: this does not wait."""
         if self.established is not None:
             session, responses = self.established.session, self.protocol.responses
             self.send([encode_reply(session, responses, *message) for message in messages])
@@ -286,7 +286,7 @@ class Listener(Closing):
         return bound
 
     async def close(self, grace: float = 5.0) -> None:
-        """Stop accepting, let what was sent leave, and end every connection within `grace`."""
+        """Stop accepting, flush what was sent, and end every connection within `grace`."""
         self._closing = True
         await self._tasks.close()
         if self._server is not None:

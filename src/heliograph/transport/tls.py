@@ -161,7 +161,7 @@ def client_context(
 
 
 def peer_chain(transport: asyncio.BaseTransport) -> tuple[bytes, ...]:
-    """Return the DER certificates the peer presented, leaf first, checked by nobody."""
+    """Return the DER certificates the peer presented, leaf first, not verified."""
     ssl_object = _ssl_object(transport)
     if ssl_object.getpeercert(binary_form=True) is None:  # the chain would be a list of one None
         return ()
@@ -209,7 +209,7 @@ def set_tcp_options(sock: socket.socket) -> None:
 
 
 def unacknowledged(sock: socket.socket) -> int:
-    """How many bytes the peer's machine has not acknowledged; 0 where that cannot be known."""
+    """Return how many bytes the peer's machine has not acknowledged; 0 where this is unknown."""
     if not sys.platform.startswith("linux"):
         return 0
     return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)

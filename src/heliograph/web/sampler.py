@@ -31,7 +31,7 @@ class Sampler:
 
     @property
     def as_of(self) -> float | None:
-        """When the newest sample was taken."""
+        """Return when the newest sample was taken."""
         return self.samples[-1].at if self.samples else None
 
     def is_stale(self, now: float) -> bool:

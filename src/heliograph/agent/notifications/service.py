@@ -165,7 +165,7 @@ class Notifications:
         await self._supervisor.wake_pending()
 
     def network_changed(self) -> None:
-        """Retry at once whatever backs off."""
+        """Retry everything that is backing off, at once."""
         self._token_work.set()
         self._supervisor.retry_now()
 

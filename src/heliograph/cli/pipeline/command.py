@@ -187,7 +187,7 @@ def run_stream(options: argparse.Namespace) -> int:
             keep_events_days=options.keep_events,
             keep_ledger_days=options.keep_ledger,
         )
-        pipeline.waiting()  # a wrong place is said now
+        pipeline.waiting()  # report a wrong place now
         collector = PipelineCollector(options.dir, options.journal)
 
         def on_batch(batch: "BatchResult") -> None:

@@ -33,7 +33,7 @@ def run_light(options: argparse.Namespace) -> int:
     watcher = Watcher(options.dir, options.journal, options.every)
     collector = PipelineCollector(options.dir, options.journal)
     upkeep_at = float("-inf")
-    watcher.is_due(time.monotonic())  # a wrong place is said now
+    watcher.is_due(time.monotonic())  # report a wrong place now
     with served(collector, options.metrics) if options.metrics else nullcontext():
         print(f"ready {options.dir}", flush=True)
         while not stop.is_set():

@@ -45,7 +45,7 @@ class Lane:
 
     @property
     def wants_more(self) -> bool:
-        """Refill by half a window at a time, so that not each push costs a query."""
+        """Return whether to refill: half a window at a time, so that few pushes cost a query."""
         return self.waiting and self.active <= self.window // 2
 
     def delay(self, push: PendingPush, now: float) -> float:

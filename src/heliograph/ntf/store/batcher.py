@@ -46,7 +46,7 @@ class Batcher(Generic[Item, Result]):
     async def _run_batch(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         """Run a batch; if it fails, run each item alone, so that only the bad one fails.
 
-        A lost database fails the whole batch at once: each item would wait for it in vain.
+        A lost database fails the whole batch at once: each item would only wait for it again.
         """
         try:
             results = await self._work([item for item, _ in batch])

@@ -87,7 +87,7 @@ def add(tx: Transaction, new: NewSubscription, limit: int | None = None) -> Adde
 def add_many(
     tx: Transaction, many: Sequence[NewSubscription], limit: int | None = None
 ) -> list[Added | Refusal]:
-    """Same result as `add` for each item in order, in a constant number of statements."""
+    """Add each item in order as `add` does, in a constant number of statements."""
     token_ids = list(dict.fromkeys(new.token_id for new in many))
     allowed = _allowed(tx, token_ids)
     counts = {} if limit is None else _counts(tx, token_ids)
@@ -194,7 +194,7 @@ def server_for(tx: Transaction, address: str) -> int:
 
 
 def servers(tx: Transaction) -> list[ServerRecord]:
-    """Those that have anything to subscribe to."""
+    """Return the messaging routers that have anything to subscribe to."""
     rows = tx.query(
         f"SELECT {_SERVER} FROM servers v"
         " WHERE EXISTS (SELECT 1 FROM subscriptions s WHERE s.server_id = v.server_id)"

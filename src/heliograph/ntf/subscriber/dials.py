@@ -77,7 +77,7 @@ class _Pool:
         return future
 
     def offer(self, host: str) -> None:
-        """Put a host that has somebody waiting into the heap."""
+        """Push a host that has waiters onto the heap."""
         if line := self.waiting.get(host):
             heapq.heappush(self.hosts, (*line[0][:2], host))
 

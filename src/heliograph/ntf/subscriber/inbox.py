@@ -41,7 +41,7 @@ class Inbox:
         self._batches: deque[_Batch] = deque()
         self._count = 0
         self._has_gap = False
-        """A batch was given up: nothing after it can be counted."""
+        """A batch was abandoned: nothing after it can be counted."""
         self._all_stored = asyncio.Event()
         self._all_stored.set()
         self._measured_from = 0.0

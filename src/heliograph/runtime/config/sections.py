@@ -146,7 +146,7 @@ class LogOptions:
 
 @dataclass(frozen=True, slots=True)
 class JournalOptions:
-    """Events for the data pipeline, without anything that identifies anybody."""
+    """Events for the data pipeline, which identify nobody."""
 
     path: str = option(
         "",
