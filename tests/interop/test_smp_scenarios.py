@@ -18,12 +18,13 @@ from heliograph.wire.primitives import encode_short
 from heliograph.wire.smp.fields import QueueLink, QueueMode
 from heliograph.wire.smp.links import sender_id_of
 from tests.interop.blocks import Handle, a_key, create, create_secured, new, sending
+from tests.keys import fixed_bytes, fixed_key_pair
 from tests.smp.support import AUTH, NO_MSG, OK, PROHIBITED, QUOTA, Queue, World, a_world, new_store
 
 CURRENT = 18
 SOK = smp.SOK()
 MAX_BODY = b"-" * smp.max_message_length(CURRENT)
-A_SIGNATURE = os.urandom(64)
+A_SIGNATURE = fixed_bytes("signature", 64)
 LARGE = smp.ERR(ErrorCode.LARGE_MSG)
 ALGORITHMS = (Algorithm.ED25519, Algorithm.ED448, Algorithm.X25519)
 
@@ -336,8 +337,8 @@ async def test_link_of_an_address(world: World) -> None:
 
 
 ENTITY = b"12345678"
-KEY = b" " + encode_short(a_key(Algorithm.ED25519).public)
-DH_KEY = encode_short(a_key(Algorithm.X25519).public)
+KEY = b" " + encode_short(fixed_key_pair(Algorithm.ED25519, "syntax").public)
+DH_KEY = encode_short(fixed_key_pair(Algorithm.X25519, "syntax").public)
 NEW = b"NEW" + KEY + DH_KEY + b"0S1M00"
 SYNTAX, UNKNOWN = ErrorCode.CMD_SYNTAX, ErrorCode.CMD_UNKNOWN
 NO_AUTH, HAS_AUTH = ErrorCode.CMD_NO_AUTH, ErrorCode.CMD_HAS_AUTH
