@@ -6,13 +6,16 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from heliograph.journal.shipping import HttpTarget, Shipper
+import pytest
+
+from heliograph.journal.shipping import FileTarget, HttpTarget, Shipper
 from tests.journal.support import IDENTITY, files, note, numbers, writer
 
-ROUNDS = int(os.environ.get("HELIOGRAPH_SHIP_KILL_ROUNDS", "3"))
-SEGMENTS = 40
+ROUNDS = int(os.environ.get("HELIOGRAPH_SHIP_KILL_ROUNDS", "2"))
+SEGMENTS = 20
 TOKEN = "t" * 32
 
 
@@ -35,23 +38,25 @@ def end(process: "subprocess.Popen[str]") -> None:
     process.communicate()
 
 
-def test_kill_at_random_moments(tmp_path: Path) -> None:
+@pytest.mark.parametrize("to", ["collector", "directory"])
+def test_kill_at_random_moments(tmp_path: Path, to: str) -> None:
     chance = random.Random(7)
     source, there, token = tmp_path / "journal", tmp_path / "there", tmp_path / "token"
     token.write_text(TOKEN)
-    noted = 0
-    port = 0
+    noted = port = 0
     for number in range(ROUNDS):
         for _ in range(SEGMENTS):
             noted += 1
             made = writer(source)
             note(made, noted)
             made.close()
-        process, url = collector(there, token, port)
-        port = int(url.rpartition(":")[2])
-        shipper = start(
-            "ship", str(source), "--to", url, "--token-file", str(token), "--follow", "0.01"
-        )
+        place, running = str(there), []
+        if to == "collector":
+            process, place = collector(there, token, port)
+            port = int(place.rpartition(":")[2])
+            running.append(process)
+        words = ["ship", str(source), "--to", place, "--token-file", str(token)]
+        running.append(start(*words, "--follow", "0.01"))
         try:
             before = len(files(there, ".parquet"))
             deadline = time.monotonic() + 60
@@ -59,19 +64,28 @@ def test_kill_at_random_moments(tmp_path: Path) -> None:
                 time.sleep(0.002)
             time.sleep(chance.random() * 0.05)  # a random moment, not a wait for something
         finally:
-            for killed in (process, shipper) if number % 2 else (shipper, process):
+            for killed in running if number % 2 else reversed(running):
                 end(killed)
-    process, url = collector(there, token, port)
-    try:
-        Shipper(source, HttpTarget(url, TOKEN)).ship()
-        assert Shipper(source, HttpTarget(url, TOKEN)).ship() == 0
-    finally:
-        end(process)
+    if to == "directory":
+        assert_equal(source, there, lambda: Shipper(source, FileTarget(str(there))).ship())
+    else:
+        process, url = collector(there, token, port)
+        try:
+            assert_equal(source, there, lambda: Shipper(source, HttpTarget(url, TOKEN)).ship())
+        finally:
+            end(process)
     assert numbers(there) == list(range(1, noted + 1))
+
+
+def assert_equal(source: Path, there: Path, ship: Callable[[], int]) -> None:
+    """After one more round, each segment is there once and whole, and nothing else."""
+    ship()
+    assert ship() == 0
     assert [path.read_bytes() for path in files(there, ".parquet")] == [
         path.read_bytes() for path in files(source, ".parquet")
     ]
     assert not list((there / IDENTITY.router).glob(".*"))
+    assert not list((there / IDENTITY.router).glob("*.tmp"))
 
 
 def test_a_shipper_waits_for_a_collector_that_is_away(tmp_path: Path) -> None:
