@@ -25,6 +25,7 @@ from heliograph.wire.addresses import SMPQueueNtf, decode_address
 from heliograph.wire.keys import Algorithm
 from heliograph.wire.ntf import NtfCommand
 from heliograph.wire.ntf.tokens import TokenStatus
+from tests.keys import fixed_key_pair
 from tests.ntf.support import AUTH, OK, NtfWorld, Phone, a_device, ask_many
 from tests.waiting import until
 
@@ -36,7 +37,7 @@ ATTEMPTS = 3
 QUEUE = SMPQueueNtf(
     decode_address("smp://LcJUMfVhwD8yxjAiSaDzzGF3-kLG4Uh0Fl_ZIjrRwjI=@smp.example.com"), bytes(24)
 )
-KEY = generate_key_pair(Algorithm.ED25519).private
+KEY = fixed_key_pair(Algorithm.ED25519, "timing").private
 
 OF_TOKENS: dict[str, Callable[[bytes], tuple[NtfCommand, bytes]]] = {
     "TCHK": lambda token_id: (ntf.TCHK(), token_id),

@@ -37,13 +37,14 @@ from heliograph.wire.addresses import decode_address
 from heliograph.wire.errors import WireError
 from heliograph.wire.keys import Algorithm
 from heliograph.wire.primitives import Reader, encode_short
+from tests.keys import fixed_key_pair
 
 VECTORS = Path(__file__).parent / "short-links.jsonl"
 ADDRESS = decode_address("smp://LcJUMfVhwD8yxjAiSaDzzGF3-kLG4Uh0Fl_ZIjrRwjI=@smp.example.com:5223")
 INVITATION = Invitation(
-    ADDRESS, b"s" * 24, generate_key_pair(Algorithm.X25519).public, sender_can_secure=True
+    ADDRESS, b"s" * 24, fixed_key_pair(Algorithm.X25519, "queue").public, sender_can_secure=True
 )
-ROOT = generate_key_pair(Algorithm.ED25519)
+ROOT = fixed_key_pair(Algorithm.ED25519, "root")
 DATA = seal_link(INVITATION, ROOT, b"hello")
 LINK = ShortLink(ADDRESS, b"l" * 24, DATA.link_key)
 

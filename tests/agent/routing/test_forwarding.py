@@ -20,11 +20,12 @@ from heliograph.wire.requests import Request, decode_requests, encode_reply
 from heliograph.wire.smp.fields import MsgFlags
 from heliograph.wire.transmissions import Session, pack
 from heliograph.wire.versions import VersionRange
+from tests.keys import fixed_key_pair
 from tests.smp.support import identity
 
 DESTINATION = identity("SMP destination CA")
 CREDENTIALS = DESTINATION.credentials
-SESSION_KEYS = generate_key_pair(Algorithm.X25519)
+SESSION_KEYS = fixed_key_pair(Algorithm.X25519, "session")
 OURS = VersionRange(6, 19)
 NOW = time.time()
 SND_ID, QUEUE_KEYS = b"s" * 24, generate_key_pair(Algorithm.X25519)

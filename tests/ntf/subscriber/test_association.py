@@ -1,12 +1,12 @@
 """Finding the queues in which two accounts differ, by their hashes."""
 
-import os
 from itertools import combinations
 
 from heliograph.ntf.subscriber.association import find_ids
 from heliograph.wire.smp.ids import ids_hash
+from tests.keys import fixed_bytes
 
-IDS = [os.urandom(24) for _ in range(12)]
+IDS = [fixed_bytes(f"queue {number}", 24) for number in range(12)]
 
 
 def test_one_or_two_are_found() -> None:

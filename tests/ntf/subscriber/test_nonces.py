@@ -14,11 +14,12 @@ from heliograph.transport.server import Answer, Listener, ServerConnection
 from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import Scheme, ServerAddress, SMPQueueNtf, decode_host
 from heliograph.wire.requests import Request
+from tests.keys import fixed_bytes
 from tests.ntf.support import NtfWorld
 from tests.smp.support import identity, keys
 from tests.waiting import until
 
-NOTIFIER_ID = os.urandom(24)
+NOTIFIER_ID = fixed_bytes("notifier", 24)
 
 
 def test_the_last_nonces_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
