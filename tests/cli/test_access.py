@@ -83,6 +83,7 @@ def test_one_line(closed: Path) -> None:
         assert code == 1, (command, code, said)
         assert "Permission denied" in said, (command, said)
         assert str(closed) in said, (command, said)
+        assert f"/{command[0]}/config.toml" not in said, "the directory that was given"
         assert "Traceback" not in said, command
         if command[0] != "doctor":
             assert len(said.strip().splitlines()) == 1, (command, said)

@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from heliograph.runtime.listening import bind_address, decode_hosts, is_wildcard, refused
+from heliograph.runtime.listening import bind_address, decode_hosts, is_wildcard, refusal, refused
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,6 @@ def test_wildcards() -> None:
 )
 def test_refusals_say_what_to_do(error: OSError, words: str) -> None:
     assert words in refused(error, "192.0.2.1", 80, "[listen]")
+    what, advice = refusal(error, "::", 80, "[listen]")
+    assert refused(error, "::", 80, "[listen]") == f"{what}: {advice}"
+    assert not advice.startswith((":", "is ")), "an address with colons is not split"

@@ -70,7 +70,10 @@ def router_directory(given: Path | str, part: str) -> Path | str:
     if not isinstance(given, Path):
         return given  # the pipeline's may be a URL
     inside = given / part
-    is_system = (inside / FILE_NAME).exists() and not (given / SERVER_KEY).exists()
+    try:
+        is_system = (inside / FILE_NAME).exists() and not (given / SERVER_KEY).exists()
+    except OSError as exc:
+        raise OSError(exc.errno, exc.strerror, str(given)) from None
     return inside if is_system else given
 
 

@@ -57,8 +57,7 @@ def check_identity(subject: Subject) -> Findings:
     found = [(expiry, words(expiry, time.time())) for expiry in expiries(identity)]
     for _, text in found:
         if text is not None:
-            what, _, advice = text.partition(": ")
-            yield warning("certificate", what, advice)
+            yield warning("certificate", *text)
     if not any(text for _, text in found):
         online = found[0][0]
         year = time.strftime("%Y-%m-%d", time.gmtime(online.at))
@@ -86,9 +85,8 @@ def check_providers(subject: Subject) -> Findings:
         providers = _quietly_made(config, subject)
     except ConfigError as exc:
         for text in exc.problems:
-            key, _, rest = text.partition(": ")
             advice = "put the provider's file there, readable for the router, or correct the path"
-            yield problem("push providers", f"{key}: {rest}", advice)
+            yield problem("push providers", text, advice)
         return
     kinds = sorted(kind.text for kind in providers if kind is not PushProvider.APNS_NULL)
     if not kinds:

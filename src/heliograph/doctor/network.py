@@ -15,7 +15,7 @@ from heliograph.doctor.store import NoStore, opened
 from heliograph.doctor.subject import Subject
 from heliograph.runtime.errors import IdentityError
 from heliograph.runtime.identity import SERVER_CERTIFICATE, load_identity
-from heliograph.runtime.listening import is_wildcard, refused
+from heliograph.runtime.listening import is_wildcard, refusal
 from heliograph.runtime.process import running_address
 from heliograph.transport.client import Client, ClientConfig
 from heliograph.transport.errors import ClientError
@@ -67,7 +67,7 @@ def _port_finding(subject: Subject) -> Finding:
                 sock.bind((bind or "", listen.port))
                 sock.listen(1)
             except OSError as exc:
-                what, _, advice = refused(exc, bind, listen.port, "[listen]").partition(": ")
+                what, advice = refusal(exc, bind, listen.port, "[listen]")
                 if exc.errno == errno.EACCES:
                     return note("running", what, "the systemd unit grants it")
                 return problem("running", what, advice)

@@ -24,8 +24,7 @@ def check_system(directory: Path, environ: Mapping[str, str]) -> Findings:
         config = load(SystemConfig, layout.config, prefix=PREFIX, environ=environ)
     except ConfigError as exc:
         for text in exc.problems:
-            what, _, advice = text.rpartition(": ")
-            yield problem("config", what or text, advice if what else "")
+            yield problem("config", text, f"correct it in {layout.config}")
         return
     yield good("config", f"{FILE_NAME} of the system is good")
     if not config.page.is_loopback and not layout.token.exists():

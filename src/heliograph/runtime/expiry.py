@@ -36,18 +36,21 @@ def expiries(identity: ServerIdentity) -> tuple[Expiry, Expiry]:
     return Expiry(ONLINE, expires_at(online)), Expiry(AUTHORITY, expires_at(authority))
 
 
-def words(expiry: Expiry, now: float) -> str | None:
-    """Return a warning for a certificate that expired or expires soon."""
+def words(expiry: Expiry, now: float) -> tuple[str, str] | None:
+    """Return what to say of a certificate that expired or expires soon, and what to do."""
     left = expiry.at - now
     if left > SOON:
         return None
     day = time.strftime("%Y-%m-%d", time.gmtime(expiry.at))
     when = f"expires on {day}, in {int(left / DAY)} days" if left > 0 else f"expired on {day}"
     if expiry.certificate == ONLINE:
-        return f"server.crt {when}: run `rotate-certificate`, and restart the router"
+        return f"server.crt {when}", "run `rotate-certificate`, and restart the router"
     return (
-        f"ca.crt {when}: it is the router's identity and cannot be replaced without a new address:"
-        " set up a second router, and have clients move to it"
+        f"ca.crt {when}",
+        (
+            "it is the router's identity and cannot be replaced without a new address: set up a"
+            " second router, and have clients move to it"
+        ),
     )
 
 
@@ -71,5 +74,5 @@ async def watch(
         for expiry in expiries(identity):
             text = words(expiry, clock())
             if text is not None:
-                logger.warning("%s", text)
+                logger.warning("%s: %s", *text)
         await asyncio.sleep(interval)

@@ -41,17 +41,25 @@ def is_wildcard(host: Host) -> bool:
 
 def refused(exc: OSError, host: str | None, port: int, section: str) -> str:
     """Explain why a port cannot be used, and what to do. `section` is where it is set."""
+    return ": ".join(refusal(exc, host, port, section))
+
+
+def refusal(exc: OSError, host: str | None, port: int, section: str) -> tuple[str, str]:
+    """Return why a port cannot be used, and what to do."""
     where = f"port {port} of {host or 'all addresses'}"
     if exc.errno == errno.EADDRINUSE:
-        return f"{where} is taken by another program: stop it, or change {section} port"
+        return f"{where} is taken by another program", f"stop it, or change {section} port"
     if exc.errno == errno.EADDRNOTAVAIL:
         return (
-            f"{host} is not an address of this machine: change {section} host, or, if clients reach"
-            ' this machine by it all the same, set [listen] bind = "*"'
+            f"{host} is not an address of this machine",
+            (
+                f"change {section} host, or, if clients reach this machine by it all the same, set"
+                ' [listen] bind = "*"'
+            ),
         )
     if exc.errno == errno.EACCES:
-        return f"{where} needs a privilege: change {section} port to 1024 or more, or grant it"
+        return f"{where} needs a privilege", f"change {section} port to 1024 or more, or grant it"
     if isinstance(exc, socket.gaierror):
-        return f"{host} is not known here as a name or an address: change {section}"
+        return f"{host} is not known here as a name or an address", f"change {section}"
     words = os.strerror(exc.errno) if exc.errno else type(exc).__name__
-    return f"cannot listen on {where}: {words}"
+    return f"cannot listen on {where}", words

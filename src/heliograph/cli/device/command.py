@@ -103,7 +103,8 @@ async def _guarded(name: str, function: str, options: argparse.Namespace) -> int
     except TimeoutError:  # an OSError too, with an empty text
         return _fail(name, "timed out: check that the routers and the provider run")
     except OSError as exc:
-        text = f"{exc.filename or ''} {exc.strerror or exc}".strip()
+        place = "" if exc.filename is None else f"{exc.filename}: "
+        text = f"{place}{exc.strerror or exc}"
         if exc.errno == errno.EADDRINUSE:
             text += f": {_TAKEN}"
         return _fail(name, text or type(exc).__name__)
