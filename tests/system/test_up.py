@@ -147,7 +147,7 @@ async def _send_messages(system: System, seconds: float) -> None:
     if not seconds:
         return
     smp, ntf = (system.status.parts[name].address for name in ("smp", "ntf"))
-    control = system.status.parts["apns"].address.split()[-1]
+    control = system.status.parts["apns"].address.partition(" control ")[2].split()[0]
     for name in ("alice", "bob"):
         phone = system.layout.root.parent / name
         assert heliograph("device", "init", "--dir", phone, "--name", name, "--smp", smp,
