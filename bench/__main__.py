@@ -2,7 +2,20 @@
 
 import sys
 
-from bench import agent, codec, device, journal, ntf, ping, pipeline, readme, sizing, smp, up
+from bench import (
+    agent,
+    codec,
+    device,
+    journal,
+    ntf,
+    ping,
+    pipeline,
+    readme,
+    sizing,
+    smp,
+    up,
+    workers,
+)
 from heliograph.transport import loop
 
 BENCHMARKS = {
@@ -20,6 +33,7 @@ BENCHMARKS = {
     "sizing": sizing.run,
     "sizing-postgresql": sizing.run_postgresql,
     "up": up.run,
+    "workers": workers.run,
 }
 
 

@@ -69,8 +69,8 @@ async def run() -> None:
                 bench_ntf.serve_ntf, f"sqlite:///{path / 'ntf.db'}", apns.facts, str(path)
             )
         )
-        routers = [str(bench_ntf._address(Scheme.SMP, smp))]
-        notifier = str(bench_ntf._address(Scheme.NTF, ntf))
+        routers = [str(bench_ntf.address_of(Scheme.SMP, smp))]
+        notifier = str(bench_ntf.address_of(Scheme.NTF, ntf))
         record = path / "apns.jsonl"
         for number, passphrase in enumerate((None, "correct horse battery staple")):
             alice = await Phone.create(

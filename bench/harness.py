@@ -103,10 +103,10 @@ DATABASES: list[int] = []
 
 
 def _cpu(server: ServerProcess) -> float:
-    return server.usage().cpu + sum(map(_tree_cpu, DATABASES))
+    return server.usage().cpu + sum(map(tree_cpu, DATABASES))
 
 
-def _tree_cpu(pid: int) -> float:
+def tree_cpu(pid: int) -> float:
     """Of a process and its children, dead or alive, in seconds."""
     total = 0.0
     for stat in Path("/proc").glob("[0-9]*/stat"):

@@ -22,6 +22,7 @@ from heliograph.crypto.keys import dh, generate_key_pair
 from heliograph.db.dialects import open_dialect
 from heliograph.journal.opening import open_journal
 from heliograph.journal.schema import Part
+from heliograph.ntf.cluster.tables import Process
 from heliograph.ntf.router import NtfRouter, NtfSettings
 from heliograph.push.apns import ApnsConfig, ApnsProvider
 from heliograph.push.http import HttpSettings
@@ -60,7 +61,8 @@ async def serve_apns(directory: str) -> str:
     return simulator.url
 
 
-async def serve_ntf(url: str, apns: str, directory: str) -> tuple[int, bytes]:
+async def serve_ntf(url: str, apns: str, directory: str, member: str = "") -> tuple[int, bytes]:
+    """Serve a router, or one process of a router if it has a name as a `member`."""
     path = Path(directory)
     config = ApnsConfig(
         (path / "apns.p8").read_bytes(),
@@ -77,7 +79,11 @@ async def serve_ntf(url: str, apns: str, directory: str) -> tuple[int, bytes]:
     journal = None
     if JOURNAL:
         journal = open_journal(JournalOptions(path="journal"), path, Part.NTF)
-    router = await NtfRouter.start(url, providers, NtfSettings(), journal)
+    if member:
+        process = Process(member, bytes(32), "bench")
+        router = await NtfRouter.join(url, process, providers, NtfSettings(), journal)
+    else:
+        router = await NtfRouter.start(url, providers, NtfSettings(), journal)
     identity = _identity()
     listener = Listener(NTF, identity, router, limits=Limits(check_interval=0.2))
     _ALIVE.append((router, listener))
@@ -96,7 +102,7 @@ async def serve_ntf(url: str, apns: str, directory: str) -> tuple[int, bytes]:
     return await listener.start("127.0.0.1", 0), identity.fingerprint
 
 
-def _address(scheme: Scheme, server: ServerProcess) -> ServerAddress:
+def address_of(scheme: Scheme, server: ServerProcess) -> ServerAddress:
     port, fingerprint = server.facts
     return ServerAddress(scheme, (decode_host("127.0.0.1"),), str(port), fingerprint)
 
@@ -121,7 +127,7 @@ class Phone:
 _numbers = itertools.count(1)
 
 
-def _null() -> APNSDeviceToken:
+def null_device() -> APNSDeviceToken:
     return APNSDeviceToken(PushProvider.APNS_NULL, f"{next(_numbers):08x}".encode())
 
 
@@ -132,7 +138,7 @@ def _show(name: str, rate: Rate) -> None:
 
 
 async def _commands(server: ServerProcess) -> None:
-    address = _address(Scheme.NTF, server)
+    address = address_of(Scheme.NTF, server)
     clients = [await Client.connect(address) for _ in range(CONNECTIONS)]
     share = COMMANDS // CONNECTIONS
 
@@ -150,7 +156,7 @@ async def _commands(server: ServerProcess) -> None:
     for algorithm in (Algorithm.ED25519, Algorithm.X25519):
         phones = {}
         for client in clients:
-            phones[client] = phone = Phone(_null(), algorithm)
+            phones[client] = phone = Phone(null_device(), algorithm)
             await phone.register(client)
 
         async def check(client: Client, phones: dict[Client, Phone] = phones) -> None:
@@ -168,14 +174,14 @@ async def _commands(server: ServerProcess) -> None:
 
     async def register(client: Client) -> None:
         for _ in range(REGISTRATIONS // CONNECTIONS):
-            await Phone(_null(), Algorithm.ED25519).register(client)
+            await Phone(null_device(), Algorithm.ED25519).register(client)
 
     await each("TNEW", REGISTRATIONS // CONNECTIONS, register)
     for client in clients:
         await client.close()
 
 
-async def _verified(client: Client, record: Path, count: int) -> list[Phone]:
+async def verified(client: Client, record: Path, count: int) -> list[Phone]:
     """Phones that received their code from the simulator and are active."""
     phones = []
     for number in range(count):
@@ -206,7 +212,7 @@ def _pushes(record: Path) -> list[dict[str, Any]]:
     return [entry for entry in entries if entry["accepted"]]
 
 
-async def _subscribe(
+async def subscribe(
     client: Client, messaging: ServerAddress, phones: list[Phone], queues: list[bench_smp.Queue]
 ) -> None:
     answers = await client.request_many(
@@ -220,12 +226,12 @@ async def _subscribe(
     assert all(isinstance(answer, ntf.IDSUB) for answer in answers), answers
 
 
-def _chunks(queues: list[bench_smp.Queue]) -> list[list[bench_smp.Queue]]:
+def chunks(queues: list[bench_smp.Queue]) -> list[list[bench_smp.Queue]]:
     """Few enough that no request waits too long for its answer."""
     return [queues[start : start + CHUNK] for start in range(0, len(queues), CHUNK)]
 
 
-async def _queues(sender: Client, count: int) -> list[bench_smp.Queue]:
+async def more_queues(sender: Client, count: int) -> list[bench_smp.Queue]:
     queues: list[bench_smp.Queue] = []
     while len(queues) < count:
         queues += await bench_smp.create(sender, min(CHUNK, count - len(queues)))
@@ -237,7 +243,7 @@ async def _until(server: ServerProcess, question: str, value: int) -> None:
         await asyncio.sleep(0.01)
 
 
-async def _nothing_pending(url: str) -> None:
+async def nothing_pending(url: str) -> None:
     store = open_dialect(url, read_only=True)
     while store.query("SELECT COUNT(*) FROM pending_pushes", ())[0][0]:
         await asyncio.sleep(0.02)
@@ -257,7 +263,7 @@ async def _flood(
         for answer in await sender.request_many(requests):
             assert isinstance(answer, smp.OK), answer
         await _until(server, "received", before + FLOOD)
-        await _nothing_pending(url)
+        await nothing_pending(url)
 
     rate = await measure(server, FLOOD, work)
     pushes = server.ask("delivered") - delivered
@@ -290,7 +296,7 @@ async def _latency(
 
 
 async def _memory(server: ServerProcess) -> None:
-    address = _address(Scheme.NTF, server)
+    address = address_of(Scheme.NTF, server)
     before = server.usage().memory
     clients = [await Client.connect(address) for _ in range(500)]
     held = server.usage().memory
@@ -331,27 +337,27 @@ async def _all(url: str, path: Path) -> None:
         messaging = await stack.enter_async_context(
             server_process(bench_smp.serve, f"sqlite:///{path / 'smp.db'}", 0.0)
         )
-        sender = await Client.connect(_address(Scheme.SMP, messaging))
+        sender = await Client.connect(address_of(Scheme.SMP, messaging))
         async with server_process(serve_ntf, url, apns.facts, directory) as server:
             await _commands(server)
             await _memory(server)
-            client = await Client.connect(_address(Scheme.NTF, server))
-            phones = await _verified(client, path / "apns.jsonl", TOKENS)
+            client = await Client.connect(address_of(Scheme.NTF, server))
+            phones = await verified(client, path / "apns.jsonl", TOKENS)
             queues = await bench_smp.create(sender, TOKENS * SUBSCRIPTIONS_EACH)
-            address = _address(Scheme.SMP, messaging)
+            address = address_of(Scheme.SMP, messaging)
 
-            async def subscribe() -> None:
-                await _subscribe(client, address, phones, queues)
+            async def subscribe_all() -> None:
+                await subscribe(client, address, phones, queues)
 
-            _show("SNEW, one connection", await measure(server, len(queues), subscribe))
+            _show("SNEW, one connection", await measure(server, len(queues), subscribe_all))
             await _until(server, "subscribed", len(queues))
             for rate in (50, 200):
                 await _latency(server, sender, queues, rate)
             await _flood(server, url, sender, queues)
-            more = await _queues(sender, RESUBSCRIPTIONS)
+            more = await more_queues(sender, RESUBSCRIPTIONS)
             before = server.usage().memory
-            for some in _chunks(more):
-                await _subscribe(client, address, phones, some)
+            for some in chunks(more):
+                await subscribe(client, address, phones, some)
             await _until(server, "subscribed", len(queues) + len(more))
             grown = (server.usage().memory - before) / len(more) * 1000 / 1024
             print(f"  memory per 1,000 subscriptions     {grown:.0f} KB")

@@ -26,7 +26,7 @@ from typing import Any
 import duckdb
 from pyspark.sql import functions as f
 
-from bench.harness import _tree_cpu
+from bench.harness import tree_cpu
 from heliograph.pipeline.account import Account
 from heliograph.pipeline.jobs import ledger, outcomes
 from heliograph.pipeline.jobs.routers import router_facts
@@ -142,9 +142,9 @@ class Spark:
         self.pid = int(jvm.java.lang.ProcessHandle.current().pid())
 
     def measure(self, work: Callable[[], Any]) -> tuple[Any, Cost]:
-        before, started = _tree_cpu(self.pid), time.perf_counter()
+        before, started = tree_cpu(self.pid), time.perf_counter()
         result = work()
-        return result, Cost(_tree_cpu(self.pid) - before, time.perf_counter() - started)
+        return result, Cost(tree_cpu(self.pid) - before, time.perf_counter() - started)
 
     @property
     def jobs(self) -> int:
@@ -284,7 +284,7 @@ def _bench_stream(spark: Spark, work: Path) -> None:
     with open_tables(work / "tables") as tables:
         made = Pipeline(spark.session, tables, RunSettings((str(journal),)))
         stream = Stream(made, Schedule(poll=0.02, stats=10.0, account=15.0), stop, batches.append)
-        cpu, jobs = _tree_cpu(spark.pid) + _own_cpu(), spark.jobs
+        cpu, jobs = tree_cpu(spark.pid) + _own_cpu(), spark.jobs
         threads = [
             threading.Thread(target=stream.run),
             threading.Thread(target=_watch, args=(tables, seen_at, stop)),
@@ -311,7 +311,7 @@ def _bench_stream(spark: Spark, work: Path) -> None:
         stop.set()
         for thread in threads:
             thread.join()
-        cpu, jobs = _tree_cpu(spark.pid) + _own_cpu() - cpu, spark.jobs - jobs
+        cpu, jobs = tree_cpu(spark.pid) + _own_cpu() - cpu, spark.jobs - jobs
     latencies = [
         at - sent
         for (before, _), (seen, at) in itertools.pairwise(seen_at)

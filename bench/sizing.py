@@ -76,7 +76,7 @@ async def run_postgresql() -> None:
 async def _all(ntf_url: str, smp_url: str, path: Path) -> None:
     async with AsyncExitStack() as stack:
         messaging = await stack.enter_async_context(server_process(bench_smp.serve, smp_url, 0.0))
-        sender = await Client.connect(bench_ntf._address(Scheme.SMP, messaging))
+        sender = await Client.connect(bench_ntf.address_of(Scheme.SMP, messaging))
         stack.push_async_callback(sender.close)
         print(f"\nMessaging router, {smp_url.split(':')[0]}")
         queues = await _messaging(_Meter(messaging, smp_url), messaging, sender)
@@ -92,7 +92,7 @@ async def _messaging(meter: _Meter, server: ServerProcess, sender: Client) -> li
     queues: list[bench_smp.Queue] = []
 
     async def create() -> None:
-        queues.extend(await bench_ntf._queues(sender, QUEUES))
+        queues.extend(await bench_ntf.more_queues(sender, QUEUES))
 
     async def send() -> None:
         for start in range(0, MESSAGES, 100):
@@ -116,22 +116,22 @@ async def _notifications(
     path: Path,
 ) -> None:
     meter.show_start()
-    client = await Client.connect(bench_ntf._address(Scheme.NTF, server))
-    address = bench_ntf._address(Scheme.SMP, messaging)
+    client = await Client.connect(bench_ntf.address_of(Scheme.NTF, server))
+    address = bench_ntf.address_of(Scheme.SMP, messaging)
 
     async def register() -> None:
         keys = generate_key_pair(Algorithm.X25519)
         for _ in range(TOKENS):
-            phone = bench_ntf.Phone(bench_ntf._null(), Algorithm.X25519)
+            phone = bench_ntf.Phone(bench_ntf.null_device(), Algorithm.X25519)
             phone.dh_keys = keys
             await phone.register(client)
 
     await meter.grow("a token", TOKENS, register)
-    phones = await bench_ntf._verified(client, path / "apns.jsonl", 200)
+    phones = await bench_ntf.verified(client, path / "apns.jsonl", 200)
 
     async def subscribe() -> None:
-        for some in bench_ntf._chunks(queues):
-            await bench_ntf._subscribe(client, address, phones, some)
+        for some in bench_ntf.chunks(queues):
+            await bench_ntf.subscribe(client, address, phones, some)
         await bench_ntf._until(server, "subscribed", SUBSCRIPTIONS)
 
     await meter.grow("a subscription", SUBSCRIPTIONS, subscribe)
@@ -143,7 +143,7 @@ async def _connections(meter: _Meter, server: ServerProcess, scheme: Scheme) -> 
     clients: list[Client] = []
 
     async def connect() -> None:
-        address = bench_ntf._address(scheme, server)
+        address = bench_ntf.address_of(scheme, server)
         clients.extend([await Client.connect(address) for _ in range(CONNECTIONS)])
 
     await meter.grow("an idle connection", CONNECTIONS, connect)

@@ -45,6 +45,8 @@ segment, syncs it every 0.05 seconds, and seals it as Parquet after `seal_second
 While a pipeline streams (`heliograph pipeline run`), segments are sealed after half a second. While
 nothing happens, nothing is written. Names that begin with `_` are not read by Spark.
 
+- **Several processes of one router** ([workers](scale.md)) write beside each other, under the
+  router's ID and each with a boot of its own. A locked file `_<boot>.live` marks a live run.
 - **After kill -9** the next run seals what was synced: what was recorded in the last 0.05 seconds
   or so is lost. Nothing is duplicated. See below what that means for a notification.
 - **When the journal cannot be written** (full disk, read-only mount, missing directory) the router

@@ -14,7 +14,7 @@ GENERATED = ("cli", "api")
 GROUPS = {
     "Start": ("getting-started", "concepts", "system", "faq"),
     "Parts": ("smp", "ntf", "agent", "device", "unifiedpush", "pipeline", "journal"),
-    "Operating": ("runbook", "migration", "sizing", "configuration", "cli"),
+    "Operating": ("runbook", "migration", "sizing", "scale", "configuration", "cli"),
     "How it works": ("architecture", "machines", "threat-model", "protocol-map"),
     "Library": ("library", "api"),
     "Reference": ("glossary",),

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from heliograph.crypto.errors import CryptoError
-from heliograph.crypto.jwt import RsaKey, parse_jwt, sign_jwt
+from heliograph.crypto.jwt import RsaKey, parse_jwt, sign_jwt, sign_repeatably
 from heliograph.crypto.p256 import P256Key
 from heliograph.wire.primitives import b64decode
 from tests.crypto.test_p256 import KEY
@@ -107,3 +107,12 @@ def test_malformed(text: str) -> None:
 def test_not_an_rsa_key(pem: bytes) -> None:
     with pytest.raises(CryptoError):
         RsaKey.from_pem(pem)
+
+
+def test_a_token_that_is_the_same_everywhere() -> None:
+    key = P256Key.generate()
+    copy = P256Key.from_pem(key.to_pem())
+    one, other = (sign_repeatably(each, {"iat": 5}, kid="k") for each in (key, copy))
+    assert one == other
+    assert parse_jwt(one).is_from(key.public)
+    assert sign_repeatably(key, {"iat": 6}, kid="k") != one

@@ -39,8 +39,10 @@ _NUMBERS = {
     *("seq", "timestamp", "notification", "queue_count", "server_id", "surplus_count"),
     *("cron_minutes", "cron_due_at", "created_at", "unverified_since", "unused_since"),
     *("associated", "since", "attempts", "next_at", "expires_at"),
+    *("process_id", "is_leaving", "skew", "value", "shard", "shards", "owner", "previous", "at"),
 }
 _TEXTS = {"mode", "status", "blocked", "role", "device", "address", "kind", "provider"}
+_TEXTS |= {"name", "version", "schema"}
 
 
 def fill(url: str, migrations: Sequence[Migration]) -> None:

@@ -318,7 +318,7 @@ async def test_pushes_that_are_late(ntf: Path) -> None:
     dialect = open_dialect(url)
     since = int((time.time() - 3600) * 1000)
     dialect.execute(
-        "INSERT INTO pending_pushes VALUES (?, 'message', 'apns_test', 1, ?, 3, 0, 0)",
+        "INSERT INTO pending_pushes VALUES (?, 'message', 'apns_test', 1, ?, 3, 0, 0, NULL)",
         (b"t", since),
     )
     dialect.close()

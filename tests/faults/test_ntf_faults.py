@@ -104,15 +104,9 @@ class Theatre:
         await self._create_devices()
 
     async def _start_processes(self) -> None:
-        self._http = aiohttp.ClientSession()
-        await asyncio.gather(*(init(kind, self.directory / kind) for kind in ("smp", "ntf")))
-        await self.apns.start()
+        await self._start_others()
+        await init("ntf", self.directory / "ntf")
         service = self.random.random() < 0.5
-        self.smp = Process(
-            self.directory / "smp",
-            *("smp", "start"),
-            environment={"HELIOGRAPH_SMP_NOTIFICATIONS_DELIVERY_INTERVAL": "0"},
-        )
         self.ntf = Process(
             self.directory / "ntf",
             *("ntf", "start"),
@@ -124,7 +118,17 @@ class Theatre:
                 "HELIOGRAPH_NTF_SUBSCRIPTIONS_USE_SERVICE_CREDENTIALS": str(service).lower(),
             },
         )
-        await asyncio.gather(self.smp.start(), self.ntf.start())
+        await self.ntf.start()
+
+    async def _start_others(self) -> None:
+        self._http = aiohttp.ClientSession()
+        await init("smp", self.directory / "smp")
+        self.smp = Process(
+            self.directory / "smp",
+            *("smp", "start"),
+            environment={"HELIOGRAPH_SMP_NOTIFICATIONS_DELIVERY_INTERVAL": "0"},
+        )
+        await asyncio.gather(self.apns.start(), self.smp.start())
 
     async def _create_devices(self) -> None:
         for number in range(self.tokens):
@@ -170,6 +174,9 @@ class Theatre:
     async def close(self) -> None:
         for process in (self.ntf, self.smp, self.apns):
             await process.kill()
+        await self.close_rest()
+
+    async def close_rest(self) -> None:
         if self.postgres is not None:
             self.postgres.remove()
         await self._http.close()
@@ -275,13 +282,16 @@ class Theatre:
             end = until - time.monotonic() + self.random.uniform(0, 0.1)
             soon = self.random.uniform(0, LOAD / 2)
             await asyncio.sleep(max(end, 0) if self.random.random() < 0.3 else soon)
-            kinds = ["ntf", "ntf", "smp", "apns", "reset", "goaway", "outage", "slow", "429", "410"]
-            kinds += ["frozen", "frozen"]
-            if self.postgres is not None:
-                kinds += ["postgres", "postgres"]
-            kind = self.random.choice(kinds)
+            kind = self.random.choice(self.kinds())
             self.faults[kind] += 1
             await self.cause(kind)
+
+    def kinds(self) -> list[str]:
+        kinds = ["ntf", "ntf", "smp", "apns", "reset", "goaway", "outage", "slow", "429", "410"]
+        kinds += ["frozen", "frozen"]
+        if self.postgres is not None:
+            kinds += ["postgres", "postgres"]
+        return kinds
 
     async def cause(self, kind: str) -> None:
         pause = self.random.uniform(0, 0.4)

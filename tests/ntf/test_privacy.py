@@ -96,10 +96,10 @@ async def test_nothing_is_disclosed(
     await phone.notified_of(queues[0])
     receive, failures = pending.receive, [DatabaseError("lost"), RuntimeError("a bug")]
 
-    def failing(*arguments: object) -> pending.StoredBatch:
+    def failing(*arguments: object, **options: bool) -> pending.StoredBatch:
         if failures:
             raise failures.pop()
-        return receive(*arguments)  # type: ignore[arg-type]
+        return receive(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(pending, "receive", failing)
     await world.send(queues[0])

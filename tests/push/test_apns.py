@@ -298,6 +298,22 @@ async def test_token_is_refreshed_every_half_hour(
     assert len({two, three, four}) == 3
 
 
+async def test_processes_that_share_a_key_have_the_same_token(
+    apns: Simulator, clock: Clock
+) -> None:
+    shared = replace(config(apns), is_shared=True)
+    async with (
+        closing(ApnsProvider(shared, clock)) as first,
+        closing(ApnsProvider(shared, clock)) as second,
+    ):
+        clock.now += JWT_LIFETIME - clock.now % JWT_LIFETIME
+        for passed, provider in ((0, first), (7, second), (JWT_LIFETIME - 8, first), (1, second)):
+            clock.now += passed
+            assert isinstance(await provider.send(delivery(DEVICE)), Accepted)
+    one, two, three, four = authorizations(apns)
+    assert one == two == three != four
+
+
 async def test_an_expired_token_is_replaced_once(
     apns: Simulator, provider: ApnsProvider, clock: Clock
 ) -> None:

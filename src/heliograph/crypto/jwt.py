@@ -79,6 +79,12 @@ def sign_jwt(key: P256Key | RsaKey, claims: Mapping[str, object], **header: str)
     return f"{signed}.{_b64(key.sign(signed.encode()))}"
 
 
+def sign_repeatably(key: P256Key, claims: Mapping[str, object], **header: str) -> str:
+    """Return a token that is the same wherever the same key signs the same claims."""
+    signed = f"{_encode({'alg': ES256, **header})}.{_encode(claims)}"
+    return f"{signed}.{_b64(key.sign(signed.encode(), repeatable=True))}"
+
+
 def parse_jwt(text: str) -> Jwt:
     parts = text.split(".")
     if len(parts) != 3:

@@ -20,6 +20,7 @@ SIGNATURE_SIZE = 64
 
 _CURVE = ec.SECP256R1()
 _SHA256 = ec.ECDSA(hashes.SHA256())
+_REPEATABLE = ec.ECDSA(hashes.SHA256(), deterministic_signing=True)
 
 
 class P256Key:
@@ -56,8 +57,10 @@ class P256Key:
     def to_pem(self) -> bytes:
         return pem_text.dump_key(self.key)
 
-    def sign(self, message: bytes) -> bytes:
-        r, s = decode_dss_signature(self.key.sign(message, _SHA256))
+    def sign(self, message: bytes, *, repeatable: bool = False) -> bytes:
+        """Sign a message; `repeatable` always in the same way (RFC 6979)."""
+        algorithm = _REPEATABLE if repeatable else _SHA256
+        r, s = decode_dss_signature(self.key.sign(message, algorithm))
         return r.to_bytes(32) + s.to_bytes(32)
 
     def agree(self, public: bytes) -> bytes:

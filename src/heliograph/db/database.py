@@ -20,8 +20,14 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
-from heliograph.db.dialects import Dialect, Transaction, check_store, open_dialect
-from heliograph.db.errors import DatabaseError, DatabaseLost, DatabaseNewer, DatabaseOwned
+from heliograph.db.dialects import Dialect, Guard, Transaction, check_store, open_dialect
+from heliograph.db.errors import (
+    DatabaseError,
+    DatabaseFenced,
+    DatabaseLost,
+    DatabaseNewer,
+    DatabaseOwned,
+)
 from heliograph.opening import Closing
 
 logger = logging.getLogger(__name__)
@@ -63,11 +69,17 @@ class Database(Closing):
     """An open database with an up-to-date schema. Created by `Database.open`."""
 
     def __init__(
-        self, url: str, retry_for: float = 30.0, *, exclusive: bool = False, shared: bool = False
+        self,
+        url: str,
+        retry_for: float = 30.0,
+        *,
+        exclusive: bool = False,
+        shared: bool = False,
+        joined: bool = False,
     ) -> None:
         self._url = url
         self._retries = _RetryBudget(retry_for)
-        owner = f"heliograph {secrets.token_hex(16)}" if exclusive else None
+        owner = f"heliograph {secrets.token_hex(16)}" if exclusive or joined else None
         loop = asyncio.get_running_loop()
         self._writer = _Worker(url, loop, self._retries, writes=True, owner=owner, shared=shared)
         self._reader = _Worker(url, loop, self._retries, writes=False)
@@ -104,6 +116,38 @@ class Database(Closing):
             await database.close()
             raise
         return database
+
+    @classmethod
+    async def join(
+        cls,
+        url: str,
+        migrations: Sequence[Migration],
+        check: Callable[[Transaction], None],
+        *,
+        retry_for: float = 30.0,
+    ) -> "Database":
+        """Open a PostgreSQL database that several processes of one router write, one at a time.
+
+        `check` may raise before the schema changes. Raises `DatabaseOwned` if a process has the
+        database open exclusively.
+        """
+        database = cls(url, retry_for, shared=True, joined=True)
+        try:
+            await asyncio.to_thread(
+                _retry_while_lost,
+                lambda: _migrate_joined(url, migrations, check),
+                _nothing,
+                database._retries,
+            )
+            await database.write(lambda tx: None)
+        except BaseException:
+            await database.close()
+            raise
+        return database
+
+    def set_guard(self, guard: Guard) -> None:
+        """Check in every transaction of a joined database that this process may write."""
+        self._writer.guard = guard
 
     def write(self, function: Callable[[Transaction], T]) -> "asyncio.Future[T]":
         """Run a function; the future has its result once it is durable."""
@@ -188,6 +232,7 @@ class _Worker:
         self._shared = shared
         self._number = -1 - secrets.randbits(62)
         self._marker: bytes | None = None
+        self.guard: Guard | None = None
         self._jobs: queue.SimpleQueue[_Operation | None] = queue.SimpleQueue()
         self._dialect: Dialect | None = None
         self._done = 0
@@ -238,7 +283,7 @@ class _Worker:
         """Run a group in one transaction; if any fails, run each in its own."""
         try:
             self._attempt(group)
-        except (DatabaseLost, DatabaseOwned) as exc:
+        except (DatabaseLost, DatabaseOwned, DatabaseFenced) as exc:
             self.has_failed = True
             for job in group:
                 job.error = exc
@@ -276,7 +321,7 @@ class _Worker:
             dialect.begin()
             return True
         marker = _marker(time.time())
-        is_new = dialect.begin_shared(self._number, marker, self._marker)
+        is_new = dialect.begin_shared(self._number, marker, self._marker, self.guard)
         self._marker = marker
         return is_new
 
@@ -292,12 +337,15 @@ class _Worker:
                 self._url, read_only=not self._writes, statement_timeout=STATEMENT_TIMEOUT
             )
             if self._owner is not None:
-                self._lock_exclusively(self._dialect, self._owner)
+                self._lock(self._dialect, self._owner)
         return self._dialect
 
-    def _lock_exclusively(self, dialect: Dialect, owner: str) -> None:
+    def _lock(self, dialect: Dialect, owner: str) -> None:
         try:
-            dialect.lock_exclusively(owner)
+            if self._shared:
+                dialect.lock_with_others(owner)
+            else:
+                dialect.lock_exclusively(owner)
         except BaseException:
             self._disconnect()
             raise
@@ -364,10 +412,23 @@ def _settle(jobs: list[_Operation]) -> None:
             job.future.set_exception(job.error)
 
 
+def _migrate_joined(
+    url: str, migrations: Sequence[Migration], check: Callable[[Transaction], None]
+) -> None:
+    dialect = open_dialect(url)
+    try:
+        dialect.lock_with_others(f"heliograph {secrets.token_hex(16)}")
+        check(Transaction(dialect))
+        migrate(url, migrations)
+    finally:
+        dialect.close()
+
+
 def migrate(url: str, migrations: Sequence[Migration]) -> None:
     """Bring the schema up to date. Safe to interrupt: each step is one transaction."""
     dialect = open_dialect(url)
     try:
+        dialect.lock_migrations()
         dialect.begin()
         dialect.define("CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, at BIGINT)")
         dialect.define(

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Protocol
 
 from heliograph.db.errors import DatabaseError, DatabaseUrlError
-from heliograph.db.sql import Row
+from heliograph.db.sql import Guard, Row
 from heliograph.db.sqlite import SqliteDialect, check_file
 
-__all__ = ["Dialect", "Row", "Transaction", "open_dialect"]
+__all__ = ["Dialect", "Guard", "Row", "Transaction", "open_dialect"]
 
 
 class Transaction:
@@ -58,10 +58,13 @@ class Dialect(Protocol):
 
     def begin(self) -> None: ...
 
-    def begin_shared(self, writer: int, marker: bytes, previous: bytes | None) -> bool:
+    def begin_shared(
+        self, writer: int, marker: bytes, previous: bytes | None, guard: "Guard | None" = None
+    ) -> bool:
         """Begin a transaction once those of other processes have ended, and store its marker.
 
-        Return False if the previous attempt of this writer, by its marker, has committed.
+        Return False if the previous attempt of this writer, by its marker, has committed. Raise
+        `DatabaseFenced` if the guard's query returns no row.
         """
 
     def data_version(self) -> int: ...
@@ -78,6 +81,12 @@ class Dialect(Protocol):
 
         `owner` distinguishes the connections of this process from those of others.
         """
+
+    def lock_with_others(self, owner: str) -> None:
+        """Lock the database against an exclusive owner, not against others that lock it so."""
+
+    def lock_migrations(self) -> None:
+        """Wait until no other process changes the schema; the lock ends with the connection."""
 
     def begin_snapshot(self) -> None:
         """Begin a transaction that reads one state, whatever others commit meanwhile."""

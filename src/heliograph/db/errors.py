@@ -5,6 +5,7 @@ Exception
     ├── DatabaseBusy       another process uses this database
     │   └── DatabaseOwned  another process is its only user
     ├── DatabaseNewer      the schema belongs to a later version of Heliograph
+    ├── DatabaseFenced     this process may not write any more
     ├── DatabaseUrlError   the URL is malformed, or names something that cannot be used
     └── DatabaseLost       the database cannot be reached
 """
@@ -24,6 +25,10 @@ class DatabaseOwned(DatabaseBusy):
 
 class DatabaseNewer(DatabaseError):
     """The schema belongs to a later version of Heliograph."""
+
+
+class DatabaseFenced(DatabaseError):
+    """This process may not write any more: others have taken its work over."""
 
 
 class DatabaseUrlError(DatabaseError):

@@ -19,8 +19,14 @@ from psycopg import pq
 from psycopg.adapt import Transformer
 from psycopg.conninfo import conninfo_to_dict
 
-from heliograph.db.errors import DatabaseError, DatabaseLost, DatabaseOwned, DatabaseUrlError
-from heliograph.db.sql import OWNED, Row, statements
+from heliograph.db.errors import (
+    DatabaseError,
+    DatabaseFenced,
+    DatabaseLost,
+    DatabaseOwned,
+    DatabaseUrlError,
+)
+from heliograph.db.sql import FENCED, OWNED, Guard, Row, statements
 
 _WORDS = {
     "{blob}": "BYTEA",
@@ -73,7 +79,13 @@ _COLUMNS = (
     " WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE'"
     " ORDER BY c.table_name, c.ordinal_position"
 )
-_LOCK_SCHEMA = "SELECT pg_try_advisory_lock(hashtextextended('heliograph ' || current_schema(), 0))"
+_KEY = "hashtextextended('heliograph ' || current_schema(), 0)"
+_LOCK_SCHEMA = f"SELECT pg_try_advisory_lock({_KEY})"
+_LOCK_WITH_OTHERS = f"SELECT pg_try_advisory_lock_shared({_KEY})"
+_LOCK_MIGRATIONS = (
+    "SELECT pg_advisory_lock(hashtextextended('heliograph migrations ' || current_schema(), 0))"
+)
+_IN_RECOVERY = "SELECT pg_is_in_recovery()"
 
 # Every writer of a shared database updates row 0, and so waits for the one before it; its own row
 # has the marker of its last transaction. Transaction IDs would not do: after a crash they are
@@ -85,6 +97,7 @@ _MARK = (
 _MARKER = "SELECT filler FROM write_probe WHERE id = ?"
 _LAST_WRITER = "SELECT CAST(CAST(xmin AS TEXT) AS BIGINT) FROM write_probe WHERE id = 0"
 _WRITER_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = 10000"
+_GUARDED_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = 3000"
 """A stopped or disconnected writer blocks the others for 10 seconds, then is disconnected."""
 
 _TEXT, _BINARY = 0, 1
@@ -145,11 +158,24 @@ class PostgresDialect:
         self._in_transaction = True
         self.execute("BEGIN", ())
 
-    def begin_shared(self, writer: int, marker: bytes, previous: bytes | None) -> bool:
+    def begin_shared(
+        self,
+        writer: int,
+        marker: bytes,
+        previous: bytes | None,
+        guard: Guard | None = None,
+    ) -> bool:
         self.begin()
-        self.execute(_WRITER_TIMEOUT, ())
+        self.execute(_WRITER_TIMEOUT if guard is None else _GUARDED_TIMEOUT, ())
         # Wait for the lock: else a lost connection's statements might still be executed later.
-        self.query(_MARK, (0, b""))
+        if guard is None:
+            self.query(_MARK, (0, b""))
+        else:
+            self.execute(_MARK, (0, b""))
+            rows = self.query(guard.sql, guard.parameters)
+            if not rows:
+                raise DatabaseFenced(FENCED)
+            guard.passed(rows[0])
         if previous is not None and self.query(_MARKER, (writer,)) == [(previous,)]:
             return False
         self.execute(_MARK, (writer, marker))
@@ -182,13 +208,27 @@ class PostgresDialect:
 
     def lock_exclusively(self, owner: str) -> None:
         """Take an advisory lock on the schema, which the server releases with the connection."""
+        self._lock(owner, _LOCK_SCHEMA)
+
+    def lock_with_others(self, owner: str) -> None:
+        if self.query(_IN_RECOVERY, ()) == [(True,)]:
+            raise DatabaseError(
+                "this PostgreSQL is in recovery and takes no writes: name the primary in [store]"
+                " url, or several hosts with target_session_attrs=read-write"
+            )
+        self._lock(owner, _LOCK_WITH_OTHERS)
+
+    def lock_migrations(self) -> None:
+        self.query(_LOCK_MIGRATIONS, ())
+
+    def _lock(self, owner: str, lock: str) -> None:
         if self.query(_SCHEMA, ()) == [(None,)]:
             raise DatabaseUrlError("the search_path names no schema that exists: create it first")
         self.execute("SELECT set_config('application_name', ?, false)", (owner,))
         # Our own broken connection may still be open at the server.
         self.query(_END_FORMER, (owner,))
         deadline = time.monotonic() + _OWNING_TIMEOUT
-        while not self.query(_LOCK_SCHEMA, ())[0][0]:
+        while not self.query(lock, ())[0][0]:
             if time.monotonic() > deadline:
                 raise DatabaseOwned(OWNED)
             time.sleep(0.1)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from heliograph.db.errors import DatabaseBusy, DatabaseError, DatabaseOwned
-from heliograph.db.sql import MAX_IN, OWNED, Row, statements
+from heliograph.db.sql import MAX_IN, OWNED, Guard, Row, statements
 
 # Only a key of exactly this type is SQLite's own row number, which needs no separate index.
 _SQLITE_WORDS = {
@@ -113,7 +113,13 @@ class SqliteDialect:
     def begin(self) -> None:
         self.execute("BEGIN IMMEDIATE", ())
 
-    def begin_shared(self, writer: int, marker: bytes, previous: bytes | None) -> bool:
+    def begin_shared(
+        self,
+        writer: int,
+        marker: bytes,
+        previous: bytes | None,
+        guard: Guard | None = None,
+    ) -> bool:
         self.begin()  # SQLite allows one writer at a time, and answers every commit
         return True
 
@@ -143,6 +149,12 @@ class SqliteDialect:
             raise DatabaseOwned(f"{self._path}: {OWNED}") from exc
         except OSError as exc:
             raise DatabaseError(f"{path}: {exc}") from exc
+
+    def lock_with_others(self, owner: str) -> None:
+        raise DatabaseError("SQLite is for one process: several need PostgreSQL")
+
+    def lock_migrations(self) -> None:
+        """Do nothing: a file has one owner."""
 
     def begin_snapshot(self) -> None:
         self.execute("BEGIN", ())

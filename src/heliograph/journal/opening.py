@@ -15,8 +15,13 @@ if TYPE_CHECKING:
 __all__ = ["enter_journal", "open_journal"]
 
 
-def open_journal(section: JournalOptions, directory: Path, part: Part) -> "JournalWriter | None":
-    """Return the journal, None if it is disabled. `directory` is the router's and has the key."""
+def open_journal(
+    section: JournalOptions, directory: Path, part: Part, *, is_shared: bool = False
+) -> "JournalWriter | None":
+    """Return the journal, None if it is disabled. `directory` is the router's and has the key.
+
+    It `is_shared` if other processes of the router write there, too.
+    """
     path = section.path_in(directory)
     if path is None:
         return None
@@ -28,15 +33,21 @@ def open_journal(section: JournalOptions, directory: Path, part: Part) -> "Journ
         max_bytes=section.max_megabytes * MEBIBYTE,
         refuse_new=section.when_full == REFUSE_NEW,
         keep_acknowledged=section.keep_days * 86_400.0,
+        is_shared=is_shared,
     )
     return JournalWriter(path, journal_identity(directory, section.key_epoch), part.value, settings)
 
 
 def enter_journal(
-    stack: AsyncExitStack, section: JournalOptions, directory: Path, part: Part
+    stack: AsyncExitStack,
+    section: JournalOptions,
+    directory: Path,
+    part: Part,
+    *,
+    is_shared: bool = False,
 ) -> Journal:
     """Return the journal, which `stack` closes; one that discards events if it is disabled."""
-    journal = open_journal(section, directory, part)
+    journal = open_journal(section, directory, part, is_shared=is_shared)
     if journal is None:
         return NO_JOURNAL
     stack.callback(journal.close)

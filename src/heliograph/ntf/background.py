@@ -60,6 +60,9 @@ async def record_counts(observer: NtfObserver) -> None:
 async def collect(store: NtfStore, observer: NtfObserver, unverified_ttl: float | None) -> None:
     """Remove, every ten minutes, what has been unused or unverified for too long."""
     while True:
+        if not store.sharing.is_leader:
+            await asyncio.sleep(COLLECTION_INTERVAL)
+            continue
         try:
             if unverified_ttl is not None:
                 while removed := await store.collect_unverified(unverified_ttl, COLLECTION_PAGE):

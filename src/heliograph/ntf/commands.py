@@ -226,7 +226,8 @@ class Commands:
     # Tokens.
 
     async def _tnew(self, client: ClientState, command: ntf.TNEW) -> NtfResponse:
-        if not self._new_tokens.take(client.address, time.monotonic()):
+        is_few = self._new_tokens.take(client.address, time.monotonic())
+        if not is_few or not await self._store.sharing.may_register(client.address):
             return self._quota(LimitName.NEW_TOKENS)
         refusal = self._refusal(command.token)
         if refusal is not None:

@@ -4,6 +4,7 @@ It reads files that the configuration names, such as passwords, and connects to 
 says of push providers becomes providers in `heliograph.ntf.providers`.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
@@ -11,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from heliograph.net.public import is_public
+from heliograph.ntf.cluster.roster import LEASE
 from heliograph.ntf.limits import NtfLimits
 from heliograph.ntf.push.options import PushOptions
 from heliograph.ntf.push.outbox import OutboxSettings
@@ -40,6 +42,7 @@ PREFIX = "HELIOGRAPH_NTF"
 STORE_NAME = "ntf.db"
 NEW_TOKENS_PER_MINUTE = 60
 COMMANDS_PER_SECOND = 3000.0
+MAX_WORKERS = 128
 
 INTRODUCTION = """\
 The configuration of a Heliograph notification router, in TOML (https://toml.io).
@@ -263,6 +266,45 @@ class DeliveryOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """Several processes as one router, on PostgreSQL."""
+
+    workers: str = option(
+        "",
+        'How many processes this machine runs, or "auto" for one for each core. If empty: one,'
+        " which has the store to itself. Other machines join with the same keys and store.",
+        example="auto",
+    )
+    lease_seconds: float = option(
+        LEASE,
+        "After how long without a sign of life others take over the work of a process.",
+        unit="seconds",
+        minimum=1,
+        maximum=60,
+    )
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        try:
+            self.count()
+        except ValueError:
+            yield "workers", f'must be "auto" or a number from 1 to {MAX_WORKERS}'
+
+    def count(self) -> int | None:
+        """Return the number of workers, None for one process alone. Raises `ValueError`."""
+        return worker_count(self.workers) if self.workers else None
+
+
+def worker_count(text: str) -> int:
+    """Return the number of workers that a text means. Raises `ValueError`."""
+    if text == "auto":
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    count = int(text)
+    if not 1 <= count <= MAX_WORKERS:
+        raise ValueError(text)
+    return count
+
+
+@dataclass(frozen=True, slots=True)
 class NtfConfig:
     """All sections of `config.toml`.
 
@@ -271,6 +313,7 @@ class NtfConfig:
 
     listen: NtfListen = field(default_factory=NtfListen)
     store: Store = field(default_factory=Store)
+    processes: ProcessOptions = field(default_factory=ProcessOptions)
     push: PushOptions = field(default_factory=PushOptions)
     pushes: DeliveryOptions = field(default_factory=DeliveryOptions)
     subscriptions: SubscriptionOptions = field(default_factory=SubscriptionOptions)
@@ -305,6 +348,7 @@ class NtfConfig:
             push_ttl=self.pushes.ttl_days * DAY,
             unverified_ttl=self.limits.unverified_days * DAY or None,
             own_domains=subscriptions.own_domains,
+            lease=self.processes.lease_seconds,
         )
 
     def store_url(self, directory: Path) -> str:

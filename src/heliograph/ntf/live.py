@@ -49,23 +49,23 @@ class LiveSnapshot:
 
 def snapshot(router: "NtfRouter", totals: Totals | None) -> LiveSnapshot:
     """Return the state of all subscribers; `totals` adds what is pending in the store."""
-    subscribers = router.subscribers
-    connected = {
-        server_id: subscriber.client
-        for server_id, subscriber in subscribers.items()
-        if subscriber.client is not None and subscriber.client.is_connected
-    }
+    subscribers = list(router.subscribers.values())
+    connected: set[int] = set()
     active: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
-    for server_id, client in connected.items():
-        by_service = client.established.service is not None
-        active[by_service].append((server_id, subscribers[server_id].subscribed))
+    for subscriber in subscribers:
+        client, server_id = subscriber.client, subscriber.server.server_id
+        if client is not None and client.is_connected:
+            connected.add(server_id)
+            by_service = client.established.service is not None
+            active[by_service].append((server_id, subscriber.subscribed))
+    server_ids = {subscriber.server.server_id for subscriber in subscribers}
     pending: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
     for (server_id, associated), number in (totals or Totals()).pending.items():
         pending[associated].append((server_id, number))
     return LiveSnapshot(
-        _servers(router, subscribers),
+        _servers(router, server_ids),
         _servers(router, connected),
-        _servers(router, subscribers.keys() - connected.keys()),
+        _servers(router, server_ids - connected),
         _subscriptions(router, active[True]),
         _subscriptions(router, active[False]),
         _subscriptions(router, pending[True]),

@@ -4,6 +4,8 @@ Kinds share nothing, so that trouble with one host never closes the connections 
 """
 
 import logging
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,13 +29,18 @@ __all__ = ["create_vapid_key", "load_vapid", "make_providers"]
 logger = logging.getLogger(__name__)
 
 
-def make_providers(config: NtfConfig, directory: Path) -> dict[PushProvider, Provider]:
-    """Make all configured providers. Raises one `ConfigError` for all problems."""
+def make_providers(
+    config: NtfConfig, directory: Path, *, is_shared: bool = False
+) -> dict[PushProvider, Provider]:
+    """Make all configured providers. Raises one `ConfigError` for all problems.
+
+    They are for one of several processes if the router `is_shared`.
+    """
     providers: dict[PushProvider, Provider] = {PushProvider.APNS_NULL: NullProvider()}
     problems: list[str] = []
     if config.pushes.http_client == "h2" and find_spec("h2") is None:
         problems.append("[pushes] http_client: h2 is missing: install heliograph[h2]")
-    for make in (_apns, _fcm, _web_push):
+    for make in (partial(_apns, is_shared=is_shared), _fcm, _web_push):
         try:
             providers |= make(config, directory)
         except ConfigError as exc:
@@ -60,13 +67,14 @@ def load_vapid(config: NtfConfig, directory: Path) -> Vapid:
         raise ConfigError([f"[push.webpush] vapid_key_file: {directory / name}: {exc}"]) from None
 
 
-def _apns(config: NtfConfig, directory: Path) -> dict[PushProvider, Provider]:
+def _apns(config: NtfConfig, directory: Path, *, is_shared: bool) -> dict[PushProvider, Provider]:
     options = config.push.apns
     if not options.key_file:
         if options.allow_test_tokens:
             raise ConfigError(["[push.apns] key_file: must be set, because allow_test_tokens is"])
         return {}
     made = _apns_config(options, directory, config.pushes)
+    made = replace(made, is_shared=is_shared)
     kinds = [PushProvider.APNS_PROD, PushProvider.APNS_DEV]
     if options.allow_test_tokens:
         kinds.append(PushProvider.APNS_TEST)

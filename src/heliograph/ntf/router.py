@@ -6,8 +6,13 @@ import time
 from dataclasses import dataclass, field
 
 from heliograph.db.database import Database
+from heliograph.db.errors import DatabaseError
 from heliograph.journal.journal import NO_JOURNAL, Journal
 from heliograph.ntf.background import collect, record_counts, record_recovered
+from heliograph.ntf.cluster.member import ClusterMember
+from heliograph.ntf.cluster.roster import LEASE
+from heliograph.ntf.cluster.subscribers import ShardSubscribers
+from heliograph.ntf.cluster.tables import Process
 from heliograph.ntf.commands import Commands
 from heliograph.ntf.limits import ClientState, NtfLimits, QueuedCommand
 from heliograph.ntf.observer import NtfObserver
@@ -50,6 +55,8 @@ class NtfSettings:
     unverified_ttl: float | None = 7 * DAY
     """Time after which a token that was not verified is removed; None is never."""
     own_domains: tuple[str, ...] = ()
+    lease: float = LEASE
+    """Of each process, if several are one router."""
 
 
 class NtfRouter(Closing):
@@ -61,14 +68,17 @@ class NtfRouter(Closing):
         providers: dict[PushProvider, Provider],
         settings: NtfSettings,
         journal: Journal,
+        member: ClusterMember | None = None,
     ) -> None:
         self.settings = settings
+        self.member = member
+        """Set if several processes are this router."""
         self.clients: set[ServerConnection] = set()
-        self.store = NtfStore(database, settings.push_ttl)
+        self.store = NtfStore(database, settings.push_ttl, member)
         self.observer = NtfObserver(journal, lambda: self.store.last_seq, settings.own_domains)
         self.outbox = Outbox(self.store, providers, self.observer, settings.outbox)
         self._database = database
-        self._cron = Cron(database, self.outbox, settings.push_ttl)
+        self._cron = Cron(database, self.outbox, settings.push_ttl, member)
         self._commands = Commands(
             self.store,
             self.outbox,
@@ -78,10 +88,13 @@ class NtfRouter(Closing):
             lambda server, queue: self.subscribers.add(server, queue),
         )
         self._tasks = TaskScope()
-        self.subscribers = SmpSubscribers(
-            self.store, self.observer, self._receive, settings.subscriber
+        self.subscribers: SmpSubscribers | ShardSubscribers = (
+            SmpSubscribers(self.store, self.observer, self._receive, settings.subscriber)
+            if member is None
+            else ShardSubscribers(member, self.observer, self._receive, settings.subscriber)
         )
         self._storing_tasks = TaskScope()
+        self._lease_tasks = TaskScope()
 
     @classmethod
     async def start(
@@ -94,10 +107,36 @@ class NtfRouter(Closing):
         """Open the store at `url`, subscribe to all messaging routers, and deliver pushes."""
         database = await Database.open(url, MIGRATIONS, exclusive=True)
         router = cls(database, providers, settings or NtfSettings(), journal or NO_JOURNAL)
+        return await router._begin()
+
+    @classmethod
+    async def join(
+        cls,
+        url: str,
+        process: Process,
+        providers: dict[PushProvider, Provider],
+        settings: NtfSettings | None = None,
+        journal: Journal | None = None,
+    ) -> "NtfRouter":
+        """Be one of several processes that are one router, on PostgreSQL.
+
+        `member.fenced` is set once others have removed this one: end the process then.
+        """
+        settings = settings or NtfSettings()
+        member = await ClusterMember.join(
+            url, process, lease=settings.lease, registrations=settings.limits.new_tokens_per_minute
+        )
+        router = cls(member.database, providers, settings, journal or NO_JOURNAL, member)
+        router._lease_tasks.spawn(member.run(), name="lease")
+        return await router._begin()
+
+    async def _begin(self) -> "NtfRouter":
+        router, database = self, self._database
         observer, store, spawn = router.observer, router.store, router._tasks.spawn
         try:
             await store.start()
         except BaseException:
+            await router._lease_tasks.close()
             await database.close()
             raise
         observer.started()
@@ -111,15 +150,32 @@ class NtfRouter(Closing):
 
     async def close(self, grace: float = 10.0) -> None:
         """Shut down in an order that loses nothing: received notifications are stored."""
-        self._database.limit_wait(grace)
+        self._database.limit_wait(grace if self.member is None else 2 * grace)
+        await self._hand_over()
         await self._tasks.close(grace)
         await self.subscribers.close(grace)
         if storing := {*self._storing_tasks}:
             await asyncio.wait(storing, timeout=grace)
         await self._storing_tasks.close(grace)
         await self.outbox.close()
+        await self._leave()
         await self._database.close()
         self.observer.stopped()
+
+    async def _hand_over(self) -> None:
+        if isinstance(self.subscribers, ShardSubscribers):
+            try:
+                await self.subscribers.hand_over()
+            except DatabaseError as exc:
+                logger.error("subscriptions cannot be handed over: %s", exc)
+
+    async def _leave(self) -> None:
+        await self._lease_tasks.close()
+        if self.member is not None:
+            try:
+                await self.member.leave()
+            except DatabaseError as exc:
+                logger.error("others will take over when the lease ends: %s", exc)
 
     @property
     def stats(self) -> Stats:

@@ -1,17 +1,24 @@
 """The notification router as a service: store, providers, listener, statistics and metrics."""
 
 import logging
+import os
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from heliograph import __version__
 from heliograph.db.database import migrate
 from heliograph.db.dialects import check_store
 from heliograph.journal.journal import Journal
 from heliograph.journal.opening import enter_journal
 from heliograph.journal.schema import Part
+from heliograph.ntf.cluster.member import ClusterMember
+from heliograph.ntf.cluster.supervisor import PORT_FILE, WORKERS, worker_directory
+from heliograph.ntf.cluster.tables import Process
 from heliograph.ntf.config import NtfConfig
 from heliograph.ntf.metrics import NtfCollector
 from heliograph.ntf.providers import make_providers
@@ -21,12 +28,15 @@ from heliograph.ntf.router import NtfRouter
 from heliograph.ntf.stats import Stats
 from heliograph.ntf.store import totals
 from heliograph.ntf.store.schema import MIGRATIONS
+from heliograph.runtime import logs
 from heliograph.runtime.config.operations import STATS_NAME
 from heliograph.runtime.errors import store_errors
+from heliograph.runtime.files import write_file
 from heliograph.runtime.identity import load_identity
 from heliograph.runtime.reference.control import Passwords
 from heliograph.runtime.reference.storelog import UnfinishedImport
 from heliograph.runtime.serving import public_address, router_service
+from heliograph.transport.handshake import ServerIdentity
 from heliograph.transport.protocols import NTF
 from heliograph.transport.server import Listener
 from heliograph.wire.addresses import Scheme
@@ -35,29 +45,47 @@ __all__ = ["maintain", "serve"]
 
 logger = logging.getLogger(__name__)
 
+EXIT_FENCED = 75
+"""Exit code of a worker that lost its lease: the supervisor starts it again."""
 SPARE_FILES = 2000
 """File descriptors for messaging routers, providers and the store."""
 
 
 @asynccontextmanager
-async def serve(config: NtfConfig, directory: Path) -> AsyncIterator[str]:
+async def serve(
+    config: NtfConfig, directory: Path, worker: int | None = None
+) -> AsyncIterator[str]:
     """Run a router inside the context; yield its address once it accepts connections.
 
     Stops in the order that loses nothing: first no more commands, then pushes, then the store.
+    With a `worker` number, it is one of several processes that are the router.
     """
+    own = directory
+    if worker is not None:
+        own = worker_directory(directory, worker)
+        own.mkdir(mode=0o700, parents=True, exist_ok=True)
+        config = _of_worker(config, worker)
     limits = config.clients.limits()
     passwords = Passwords(*config.control.passwords_in(directory))
     files = limits.max_connections + SPARE_FILES
-    async with router_service("ntf", directory, config.metrics, files) as service:
+    async with router_service(
+        "ntf", directory, config.metrics, files, partial(_record_port, own)
+    ) as service:
         stack, registry, identity = service.stack, service.registry, service.identity
-        journal = enter_journal(stack, config.journal, directory, Part.NTF)
-        router = await _open(config, directory, journal)
-        stats = _stats(config, directory, router.stats)
+        journal = enter_journal(
+            stack, config.journal, directory, Part.NTF, is_shared=worker is not None
+        )
+        router = await _open(config, directory, journal, service.identity, worker)
+        stats = _stats(config, own, router.stats)
         stack.callback(stats.try_save)
         stack.push_async_callback(router.close)
         listener = Listener(NTF, identity, router, limits=limits)
         check = router.store.database.check
-        port, tasks = await service.listen(listener, config.listen, check)
+        port, tasks = await service.listen(
+            listener, config.listen, check, reuse_port=worker is not None
+        )
+        if router.member is not None:
+            tasks.spawn(_end_if_fenced(router.member), name="lost lease")
         collector = NtfCollector(
             router, listener, partial(totals.count, config.store_url(directory))
         )
@@ -86,13 +114,43 @@ def maintain(config: NtfConfig, directory: Path) -> None:
     stats.try_save()
 
 
-async def _open(config: NtfConfig, directory: Path, journal: Journal) -> NtfRouter:
-    providers = make_providers(config, directory)
+def _of_worker(config: NtfConfig, worker: int) -> NtfConfig:
+    """Return the configuration of a worker: the supervisor has the port of the metrics."""
+    metrics = config.metrics
+    if metrics.port is not None:
+        metrics = replace(metrics, host="127.0.0.1", port=0)
+    control = config.control if worker == 1 else replace(config.control, port=None)
+    return replace(config, metrics=metrics, control=control)
+
+
+def _record_port(directory: Path, port: int) -> None:
+    if directory.parent.name == WORKERS:
+        write_file(directory / PORT_FILE, f"{port}\n".encode(), 0o600)
+
+
+async def _end_if_fenced(member: ClusterMember) -> None:
+    """End the process at once if it lost its lease: it can write nothing any more."""
+    await member.fenced.wait()
+    logs.flush()
+    os._exit(EXIT_FENCED)
+
+
+async def _open(
+    config: NtfConfig,
+    directory: Path,
+    journal: Journal,
+    identity: ServerIdentity,
+    worker: int | None,
+) -> NtfRouter:
+    providers = make_providers(config, directory, is_shared=worker is not None)
     logger.info("push providers: %s", ", ".join(sorted(kind.text for kind in providers)))
+    url, settings = config.store_url(directory), config.settings()
     with store_errors():
-        return await NtfRouter.start(
-            config.store_url(directory), providers, config.settings(), journal
-        )
+        if worker is None:
+            return await NtfRouter.start(url, providers, settings, journal)
+        name = f"{socket.gethostname()}/{os.getpid()}"
+        process = Process(name, identity.fingerprint, __version__)
+        return await NtfRouter.join(url, process, providers, settings, journal)
 
 
 def _stats(config: NtfConfig, directory: Path, stats_of_run: Stats) -> NtfStatsLog:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from heliograph.crypto.jwt import sign_jwt
+from heliograph.crypto.jwt import sign_jwt, sign_repeatably
 from heliograph.crypto.p256 import P256Key
 from heliograph.push.connecting import HttpConnections, connections_to
 from heliograph.push.http import HttpAnswer, HttpSettings, NoAnswer
@@ -70,6 +70,8 @@ class ApnsConfig(ApnsApp):
     http: HttpSettings = field(default_factory=HttpSettings)
     others: tuple[ApnsApp, ...] = ()
     """Further apps. A device token does not say which app it is of: see `ApnsProvider`."""
+    is_shared: bool = False
+    """Other processes use the same key: all must use the same provider token."""
 
 
 class ApnsProvider:
@@ -86,7 +88,7 @@ class ApnsProvider:
             PushProvider.APNS_TEST: config.test_url,
         }
         self._urls = {kind: url.rstrip("/") for kind, url in urls.items() if url}
-        self._apps = [_App(app, config.http, clock) for app in (config, *config.others)]
+        self._apps = [_App(app, config, clock) for app in (config, *config.others)]
         self._app_of: OrderedDict[bytes, _App] = OrderedDict()
         self._closed = False
 
@@ -132,10 +134,10 @@ class ApnsProvider:
 class _App:
     """One app, with connections of its own: Apple takes one team on a connection."""
 
-    def __init__(self, app: ApnsApp, http: HttpSettings, clock: Callable[[], float]) -> None:
+    def __init__(self, app: ApnsApp, config: ApnsConfig, clock: Callable[[], float]) -> None:
         self._topic = app.topic
-        self._http = http
-        self._authorization = _Authorization(app, clock)
+        self._http = config.http
+        self._authorization = _Authorization(app, clock, is_shared=config.is_shared)
         self._connections: dict[PushProvider, HttpConnections] = {}
 
     async def send(self, url: str, kind: PushProvider, delivery: Delivery) -> Outcome:
@@ -183,7 +185,8 @@ class _App:
 class _Authorization:
     """The provider token, the same for all requests of half an hour."""
 
-    def __init__(self, app: ApnsApp, clock: Callable[[], float]) -> None:
+    def __init__(self, app: ApnsApp, clock: Callable[[], float], *, is_shared: bool) -> None:
+        self._is_shared = is_shared
         self._key = P256Key.from_pem(app.key)
         self._key_id = app.key_id
         self._team_id = app.team_id
@@ -211,8 +214,12 @@ class _Authorization:
         return True
 
     def _issue(self, now: float) -> None:
+        if self._is_shared and now != self._forced_at:
+            # The same half hour and the same signature in each process, without a word between.
+            now -= now % JWT_LIFETIME
         claims = {"iss": self._team_id, "iat": int(now)}
-        self._header = f"bearer {sign_jwt(self._key, claims, kid=self._key_id)}"
+        sign = sign_repeatably if self._is_shared else sign_jwt
+        self._header = f"bearer {sign(self._key, claims, kid=self._key_id)}"
         self._issued_at = now
 
 

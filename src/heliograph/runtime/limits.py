@@ -81,7 +81,7 @@ class AddressLimit:
             return True
         if now >= self._forget_at:
             self._forget(now)
-        recent = self._recent.setdefault(_network(address), deque())
+        recent = self._recent.setdefault(network_of(address), deque())
         while recent and recent[0] < now - WINDOW_SECONDS:
             recent.popleft()
         if len(recent) >= limit.rate:
@@ -106,7 +106,8 @@ def is_loopback(address: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
+    """Return what stands for one customer: an IPv4 address, or the /64 of an IPv6 one."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:

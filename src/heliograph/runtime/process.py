@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -31,6 +32,7 @@ __all__ = [
     "raise_file_limit",
     "run",
     "run_in",
+    "run_worker",
     "running_address",
 ]
 
@@ -51,6 +53,22 @@ def run(directory: Path, serve: Serve) -> int:
     atexit.register(gc.freeze)  # collecting all modules takes longer than stopping the router
     with lock(directory) as record_address:
         return net.run(_run(serve, record_address))
+
+
+def run_worker(serve: Serve) -> int:
+    """Run a process of a router whose supervisor has locked the directory.
+
+    The end of standard input, which is that of the supervisor, stops it like SIGTERM.
+    """
+    atexit.register(gc.freeze)
+    threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
+    return net.run(_run(serve, lambda address: None))
+
+
+def _stop_at_end_of_input() -> None:
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def run_in(directory: Path, work: Coroutine[object, object, int]) -> int:

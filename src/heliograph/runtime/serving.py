@@ -41,7 +41,12 @@ class RouterService:
         self._check: Callable[[], Awaitable[object]] | None = None
 
     async def listen(
-        self, listener: Listener, options: Listen, check: Callable[[], Awaitable[object]]
+        self,
+        listener: Listener,
+        options: Listen,
+        check: Callable[[], Awaitable[object]],
+        *,
+        reuse_port: bool = False,
     ) -> tuple[int, TaskScope]:
         """Accept connections; return the port, and a scope for background work.
 
@@ -49,7 +54,7 @@ class RouterService:
         """
         bind, port = options.bind_address, options.port
         try:
-            port = await listener.start(bind, port)
+            port = await listener.start(bind, port, reuse_port=reuse_port)
         except OSError as exc:
             raise StartError(refused(exc, bind, port, "[listen]")) from exc
         self.stack.push_async_callback(listener.close)
@@ -75,14 +80,20 @@ class RouterService:
 
 @asynccontextmanager
 async def router_service(
-    part: str, directory: Path, metrics: Metrics, max_files: int
+    part: str,
+    directory: Path,
+    metrics: Metrics,
+    max_files: int,
+    record_port: Callable[[int], object] = lambda port: None,
 ) -> AsyncIterator[RouterService]:
     """Check what a start needs, and serve metrics. Raises `OperatorError`."""
     UnfinishedImport(directory).refuse(part)
     service = RouterService(part, directory)
     raise_file_limit(max_files)
     async with service.stack:
-        await serve_metrics(service.stack, metrics, service.registry, service.not_ready)
+        port = await serve_metrics(service.stack, metrics, service.registry, service.not_ready)
+        if port is not None:
+            record_port(port)
         try:
             yield service
         finally:
@@ -91,16 +102,17 @@ async def router_service(
 
 async def serve_metrics(
     stack: AsyncExitStack, options: Metrics, registry: CollectorRegistry, ready: "Readiness"
-) -> None:
-    """Serve metrics until the stack unwinds, if they are enabled."""
+) -> int | None:
+    """Serve metrics until the stack unwinds, if they are enabled; return the port."""
     if options.port is None:
-        return
+        return None
     from heliograph.runtime.http import HttpServer
 
     http = HttpServer(registry, ready)
     port = await http.start(options.host, options.port)
     stack.push_async_callback(http.close)
     logger.info("metrics at http://%s:%d/metrics", options.host, port)
+    return port
 
 
 def public_address(scheme: Scheme, options: Listen, port: int, fingerprint: bytes) -> str:

@@ -42,6 +42,7 @@ __all__ = [
     "forget_hangup",
     "new_event_loop",
     "release_memory",
+    "reserve_port",
     "run",
     "watch_hangup",
 ]
@@ -372,6 +373,23 @@ def _listen(host: str | None, port: int, reuse_port: bool) -> socket.socket:
         )
     sock.setblocking(False)
     set_tcp_options(sock)  # accepted sockets inherit them
+    return sock
+
+
+def reserve_port(host: str | None, port: int) -> socket.socket:
+    """Bind a port that other processes listen on with `reuse_port`; port 0 is any free one."""
+    is_dual = host is None and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if is_dual or (host and ":" in host) else socket.AF_INET
+    sock = socket.socket(family)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_dual:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        sock.bind((host or "", port))
+    except BaseException:
+        sock.close()
+        raise
     return sock
 
 

@@ -271,14 +271,18 @@ class Listener(Closing):
         self._server: net.Server | None = None
         self._tasks = TaskScope()
 
-    async def start(self, host: str | None, port: int) -> int:
-        """Listen; the result is the port, which matters if it was given as 0."""
+    async def start(self, host: str | None, port: int, *, reuse_port: bool = False) -> int:
+        """Listen; the result is the port, which matters if it was given as 0.
+
+        With `reuse_port`, other processes that do so share the port.
+        """
         server = await net.create_server(
             lambda: ServerConnection(self),
             host,
             port,
             ssl=self._context,
             handshake_timeout=self.limits.handshake_timeout,
+            reuse_port=reuse_port,
         )
         self._server = server
         self._tasks.spawn(self._sweep(), name="connection sweep")

@@ -188,11 +188,13 @@ class PendingPushes(RuleBasedStateMachine):
         seq = self.take_seq(len(incoming))
         stored = pending.receive(self.tx, 1, incoming, seq, self.now, self.now + TTL)
         assert stored.unknown == len(incoming) - known
-        return multiple(*stored.pushes)
+        return multiple(*sorted(stored.pushes, key=lambda push: push.token_id))
 
     @rule(target=pending_pushes, limit=st.integers(1, 5))
     def take(self, limit: int) -> MultipleResults[PendingPush]:
-        return multiple(*pending.due(self.tx, "apns_test", self.now, limit))
+        # PostgreSQL orders those that are due at the same time as it likes.
+        due = pending.due(self.tx, "apns_test", self.now, 100)
+        return multiple(*sorted(due, key=lambda push: (push.token_id, push.kind.value))[:limit])
 
     @rule(push=consumes(pending_pushes))
     def accept(self, push: PendingPush) -> None:

@@ -165,6 +165,9 @@ class Notebook:
         self.statuses.update({notifier_id: status for notifier_id, status, _ in statuses})
         self.named.update(notifier_id for notifier_id, _, _ in statuses)
 
+    async def reclaim(self, server_id: int, notifier_ids: Sequence[bytes]) -> list[QueueKey]:
+        return []
+
     async def set_ended(
         self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
     ) -> list[bytes]:

@@ -9,7 +9,15 @@ from heliograph.cli.actions import add_action
 from heliograph.cli.arguments import Subparsers
 from heliograph.cli.ntf import probe, store as ntf_store
 from heliograph.cli.routers import RouterCommands, new_config_file
-from heliograph.ntf.config import INTRODUCTION, PREFIX, NetworkOptions, NtfConfig, NtfListen
+from heliograph.ntf.config import (
+    INTRODUCTION,
+    MAX_WORKERS,
+    PREFIX,
+    NetworkOptions,
+    NtfConfig,
+    NtfListen,
+    worker_count,
+)
 from heliograph.ntf.reference.ini import IniError, translate
 from heliograph.runtime import process
 from heliograph.runtime.config.file import FILE_NAME, load
@@ -56,7 +64,13 @@ ROUTER = RouterCommands(
 def add(commands: Subparsers) -> None:
     actions = ROUTER.add_group(commands, _DESCRIPTION, _EXAMPLES)
     ROUTER.add_init(actions, _next_step, _create_vapid_key)
-    start = ROUTER.add_start(actions, _serve, _maintain)
+    start = ROUTER.add_start(actions, _serve, _instead)
+    start.add_argument(
+        "--workers",
+        metavar="N",
+        help='run N processes as one router, on PostgreSQL; "auto" is one for each core',
+    )
+    start.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     start.add_argument(
         "--maintenance", action="store_true", help="bring the store up to date, and exit"
     )
@@ -118,15 +132,34 @@ def _serve(config: NtfConfig, directory: Path) -> AbstractAsyncContextManager[st
     return serve(config, directory)
 
 
-def _maintain(options: argparse.Namespace, config: NtfConfig) -> int | None:
-    from heliograph.ntf.service import maintain
+def _instead(options: argparse.Namespace, config: NtfConfig) -> int | None:
+    directory: Path = options.dir
+    if options.maintenance:
+        from heliograph.ntf.service import maintain
 
-    if not options.maintenance:
+        with process.lock(directory):
+            maintain(config, directory)
+        print("The store is up to date.")
+        return 0
+    if options.worker is not None:
+        from heliograph.ntf.service import serve
+
+        return process.run_worker(lambda: serve(config, directory, options.worker))
+    count = _worker_count(options, config)
+    if count is None:
         return None
-    with process.lock(options.dir):
-        maintain(config, options.dir)
-    print("The store is up to date.")
-    return 0
+    from heliograph.ntf.workers import supervise
+
+    return process.run(directory, lambda: supervise(config, directory, count))
+
+
+def _worker_count(options: argparse.Namespace, config: NtfConfig) -> int | None:
+    if options.workers is None:
+        return config.processes.count()
+    try:
+        return worker_count(options.workers)
+    except ValueError:
+        raise StartError(f'--workers: must be "auto" or a number from 1 to {MAX_WORKERS}') from None
 
 
 def _checks(config: NtfConfig, directory: Path) -> Iterable[Callable[[], object]]:

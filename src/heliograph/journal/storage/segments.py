@@ -2,6 +2,7 @@
 
     DIRECTORY/<router>/<boot>-<number>.parquet    sealed: complete, immutable, readable by anybody
     DIRECTORY/<router>/_<boot>-<number>.log       active: used by its writer only
+    DIRECTORY/<router>/_<boot>.live               locked by a run beside others: see `LiveRuns`
 
 A segment is sealed by writing the Parquet file under another name, fsync, rename, fsync of the
 directory; only then its log is removed. So a kill leaves a segment as a log, sealed, or both, which
@@ -9,10 +10,12 @@ directory; only then its log is removed. So a kill leaves a segment as a log, se
 """
 
 import contextlib
+import fcntl
 import logging
 import os
 import re
 import time
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +30,7 @@ from heliograph.runtime.files import private_opener, sync_directory
 __all__ = [
     "SEALED",
     "Full",
+    "LiveRuns",
     "Removed",
     "Sealed",
     "SegmentWriter",
@@ -41,6 +45,8 @@ SEALED = ".parquet"
 LOG = ".log"
 UNREADABLE = ".unreadable"
 _NAME = re.compile(r"_?([0-9]+)-([0-9]+)\.(parquet|log)")
+_BOOT = re.compile(r"_?([0-9]+)[-.]")
+LIVE = ".live"
 _BLOCK = 4096
 _RANGES = ("boot", "seq", "kind", "at", "ntf_seq")
 """Columns whose statistics help a reader; those of hashes are useless."""
@@ -237,11 +243,20 @@ def write_sealed(path: Path, table: pa.Table) -> None:
     sync_directory(path.parent)
 
 
-def recover(directory: Path) -> int:
-    """Seal the logs that a killed run left; return the number of events saved."""
+def recover(directory: Path, live: Collection[int] = ()) -> int:
+    """Seal the logs that a killed run left; return the number of events saved.
+
+    Leave alone those of runs that are `live`, in other processes.
+    """
     saved = 0
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         path = Path(entry.path)
+        boot = _BOOT.match(entry.name)
+        if boot is not None and int(boot[1]) in live:
+            continue
+        if entry.name.endswith(LIVE):
+            path.unlink(missing_ok=True)
+            continue
         if entry.name.startswith("_") and entry.name.endswith(".tmp"):
             path.unlink(missing_ok=True)
             continue
@@ -263,6 +278,53 @@ def recover(directory: Path) -> int:
                 saved += len(table)
         path.unlink()
     return saved
+
+
+class LiveRuns:
+    """Runs of several processes that write to one directory at a time.
+
+    Each holds a lock on a file named after its boot, which the kernel frees with the process.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._own: int | None = None
+
+    @contextlib.contextmanager
+    def starting(self) -> Iterator[set[int]]:
+        """Let one process start at a time; yield the boots of those that run."""
+        descriptor = os.open(self._directory / "_start", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield {
+                int(path.name.removeprefix("_").removesuffix(LIVE))
+                for path in self._directory.glob(f"_*{LIVE}")
+                if _is_locked(path)
+            }
+        finally:
+            os.close(descriptor)
+
+    def hold(self, boot: int) -> None:
+        """Be a live run until the process ends or `release` is called."""
+        path = self._directory / f"_{boot}{LIVE}"
+        self._own = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(self._own, fcntl.LOCK_EX)
+
+    def release(self) -> None:
+        own, self._own = self._own, None
+        if own is not None:
+            os.close(own)
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with path.open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def new_boot(newest: int, now: float | None = None) -> int:

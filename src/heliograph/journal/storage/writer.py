@@ -28,7 +28,14 @@ from heliograph.journal.storage.arrow import (
     size_of,
     table_of,
 )
-from heliograph.journal.storage.segments import Full, Sealed, SegmentWriter, new_boot, recover
+from heliograph.journal.storage.segments import (
+    Full,
+    LiveRuns,
+    Sealed,
+    SegmentWriter,
+    new_boot,
+    recover,
+)
 
 __all__ = ["JournalSettings", "JournalWriter"]
 
@@ -57,6 +64,8 @@ class JournalSettings:
     refuse_new: bool = False
     """At `max_bytes`, stop writing instead of removing segments that were not acknowledged."""
     keep_acknowledged: float = 7 * 86_400.0
+    is_shared: bool = False
+    """Other processes of the same router write to the same directory."""
 
 
 class _Waiter(NamedTuple):
@@ -93,6 +102,7 @@ class JournalWriter(Journal):
         self._hasher = Hasher(identity.key)
         self._callers_hasher = Hasher(identity.key)  # the other one is the thread's
         self._sealed = Sealed(self.directory)
+        self._live = LiveRuns(self.directory)
         self._segment: SegmentWriter | None = None
         self._origin: Origin | None = None
         self._next_seq = 1
@@ -169,6 +179,7 @@ class JournalWriter(Journal):
         self._closing.set()
         self._wake.set()
         self._thread.join(grace)
+        self._live.release()
 
     # On the thread.
 
@@ -241,15 +252,25 @@ class JournalWriter(Journal):
                 self._check_room()
             return self._segment
         self._make_directory()
-        boot = new_boot(self._sealed.scan())
-        saved = recover(self.directory)
-        if saved:
-            logger.info("recovered %d journal events of a killed run", saved)
+        if self.settings.is_shared:
+            with self._live.starting() as live:
+                boot = self._recover(live)
+                self._live.hold(boot)
+        else:
+            boot = self._recover(set())
         self._sealed.scan()
         self._check_room()
         self._origin = Origin(self._identity.router, self._part, boot)
         self._segment = SegmentWriter(self.directory, boot)
         return self._segment
+
+    def _recover(self, live: set[int]) -> int:
+        """Seal what killed runs left, and return the number of this run."""
+        boot = new_boot(max(self._sealed.scan(), *live, 0))
+        saved = recover(self.directory, live)
+        if saved:
+            logger.info("recovered %d journal events of a killed run", saved)
+        return boot
 
     def _make_directory(self) -> None:
         """Create the directory, but not its parents, which may not be mounted."""

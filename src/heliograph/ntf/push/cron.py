@@ -11,6 +11,7 @@ from heliograph.db.errors import DatabaseError
 from heliograph.ntf.push.outbox import Outbox
 from heliograph.ntf.store import pending, tokens
 from heliograph.ntf.store.records import PendingPush, PushKind
+from heliograph.ntf.store.sharing import Alone, Sharing
 from heliograph.runtime.clock import steady_time
 
 logger = logging.getLogger(__name__)
@@ -57,8 +58,15 @@ class WakeUpPacer:
 
 
 class Cron:
-    def __init__(self, database: Database, outbox: Outbox, push_ttl: float) -> None:
+    def __init__(
+        self,
+        database: Database,
+        outbox: Outbox,
+        push_ttl: float,
+        sharing: Sharing | None = None,
+    ) -> None:
         self._database = database
+        self._sharing = sharing or Alone()
         self._outbox = outbox
         self._push_ttl = int(push_ttl * 1000)
         self._pacer = WakeUpPacer()
@@ -66,7 +74,8 @@ class Cron:
     async def run(self) -> None:
         while True:
             try:
-                self._outbox.offer(await self.wake_due(steady_time()))
+                if self._sharing.is_leader:
+                    self._outbox.offer(await self.wake_due(steady_time()))
             except DatabaseError as exc:
                 logger.error("periodic wake-ups cannot be read, retrying: %s", exc)
             except Exception:
@@ -90,7 +99,7 @@ class Cron:
             due = tokens.cron_due(tx, at, limit)
             self._add_wake_ups(tx, due, at)
             pushes = pending.due_for(tx, [token_id for token_id, _, _ in due], at, PushKind.CHECK)
-            return pushes, rate, len(due) < limit
+            return self._sharing.claim(tx, pushes), rate, len(due) < limit
 
         pushes, rate, all_due = await self._database.write(wake)
         self._pacer.sent(at, rate, all_due=all_due)

@@ -90,6 +90,7 @@ class Outbox:
         self.lanes = {
             kind: Lane(provider, self.settings.window) for kind, provider in providers.items()
         }
+        self._sharing = store.sharing
         self._padding = Padding(self.settings.apns_padded_length)
         self._store = store
         self._database = store.database
@@ -120,7 +121,7 @@ class Outbox:
                 continue  # no such provider is configured: it stays pending until it expires
             if item.key in self._active:
                 self._again.add(item.key)
-            elif not lane.has_room or self._closing:
+            elif not lane.has_room or self._closing or not self._sharing.may_send:
                 lane.waiting = True
             elif delay := lane.delay(item, time.monotonic()):
                 self._postpone(item, delay)
@@ -165,10 +166,12 @@ class Outbox:
         at = int(now * 1000)
         windows = {}
         for kind, lane in self.lanes.items():
+            lane.window = self._sharing.share_of(self.settings.window)
             lane.waiting = not lane.has_room
             if lane.has_room:
                 windows[kind.text] = lane.window
-        expires = now >= self._expire_at
+        expires = now >= self._expire_at and self._sharing.is_leader
+        owner = self._sharing.owner
 
         def take(
             tx: Transaction,
@@ -177,7 +180,10 @@ class Outbox:
             if expires:
                 pending.limit_delays(tx, at, int(self.settings.max_delay * 1000))
             # What is in flight is due too, so a whole window may have to be read to fill the room.
-            pushes = {kind: pending.due(tx, kind, at, limit) for kind, limit in windows.items()}
+            pushes = {
+                kind: self._sharing.claim(tx, pending.due(tx, kind, at, limit, owner))
+                for kind, limit in windows.items()
+            }
             providers = [kind.text for kind in self.lanes]
             return expired, pushes, pending.next_due(tx, providers, at)
 
@@ -335,10 +341,15 @@ class Outbox:
     ) -> "asyncio.Future[tuple[list[Token], list[PendingPush]]]":
         """Store outcomes, and read what was offered again meanwhile."""
         now = round(steady_time() * 1000)
+        keys = again
+        if self._sharing.owner is not None:
+            # Other processes may have added notifications to what was in flight here.
+            keys = again | {done.key for done in batch}
 
         def write(tx: Transaction) -> tuple[list[Token], list[PendingPush]]:
             changed = pending.settle(tx, [*(done.settlement for done in batch), *postponed])
-            return changed, pending.due_for(tx, list({token_id for token_id, _ in again}), now)
+            due = pending.due_for(tx, list({token_id for token_id, _ in keys}), now)
+            return changed, self._sharing.claim(tx, due)
 
         return self._database.write(write)
 

@@ -94,13 +94,17 @@ def receive(
     first_seq: int,
     now: int,
     expires_at: int,
+    *,
+    history: bool = False,
 ) -> StoredBatch:
     """Store the last notification of each subscription and a pending push for each token.
 
-    Messaging routers resend what was not confirmed: an NMSG with a stored nonce is a repeat.
+    Messaging routers resend what was not confirmed: an NMSG with a stored nonce is a repeat. With
+    `history`, nonces before the last are stored, too: another process may get what is resent.
     """
     rows = tx.query_in(
-        "SELECT s.notifier_id, s.subscription_id, s.token_id, l.nonce, t.status, t.device"
+        "SELECT s.notifier_id, s.subscription_id, s.token_id, l.nonce, t.status, t.device,"
+        " l.nonces"
         " FROM subscriptions s JOIN tokens t ON t.token_id = s.token_id"
         " LEFT JOIN last_notifications l"
         " ON l.token_id = s.token_id AND l.subscription_id = s.subscription_id"
@@ -108,12 +112,15 @@ def receive(
         list({item.notifier_id for item in incoming}),
         server_id,
     )
+    nonces = {row[0]: _nonces(row[3], row[6]) for row in rows} if history else {}
+    if history:
+        incoming = _without_known(incoming, nonces)
     last = {
         item.notifier_id: (seq, item)
         for seq, item in enumerate(incoming, first_seq)
         if not item.is_repeat
     }
-    known = {row[0]: _known(row[1:], last.get(row[0])) for row in rows}
+    known = {row[0]: _known(row[1:6], last.get(row[0])) for row in rows}
     received = [
         ReceivedNmsg(item.nonce, item.at, seq, *_outcome(item, known.get(item.notifier_id)))
         for seq, item in enumerate(incoming, first_seq)
@@ -128,6 +135,8 @@ def receive(
             newest[token_id] = max(seq, newest.get(token_id, 0))
             providers[token_id] = provider
     tx.many(_UPSERT_NOTIFICATION, sorted(latest))
+    if history:
+        _store_history(tx, incoming, known, nonces)
     kind = PushKind.MESSAGE
     tx.many(
         tokens.ADD_PENDING,
@@ -138,6 +147,44 @@ def receive(
     )
     unknown = sum(item.outcome in _UNDELIVERABLE for item in received)
     return StoredBatch(due_for(tx, list(newest), now, kind), unknown, received, newest)
+
+
+NONCE_SIZE = 24
+MAX_HISTORY = 10
+"""Nonces before the last one of a subscription that are stored."""
+
+
+def _nonces(last: bytes | None, previous: bytes | None) -> list[bytes]:
+    """Return the stored nonces of a subscription, newest first."""
+    old = previous or b""
+    found = [old[at : at + NONCE_SIZE] for at in range(0, len(old), NONCE_SIZE)]
+    return found if last is None else [last, *found]
+
+
+def _without_known(
+    incoming: Sequence[Incoming], nonces: dict[bytes, list[bytes]]
+) -> list[Incoming]:
+    return [
+        item._replace(is_repeat=item.is_repeat or item.nonce in nonces.get(item.notifier_id, ()))
+        for item in incoming
+    ]
+
+
+def _store_history(
+    tx: Transaction,
+    incoming: Sequence[Incoming],
+    known: dict[bytes, Row],
+    nonces: dict[bytes, list[bytes]],
+) -> None:
+    changed: dict[bytes, list[bytes]] = {}
+    for item in incoming:
+        if not item.is_repeat and item.notifier_id in known:
+            before = changed.get(item.notifier_id, nonces[item.notifier_id])
+            changed[item.notifier_id] = [item.nonce, *before][: MAX_HISTORY + 1]
+    tx.many(
+        "UPDATE last_notifications SET nonces = ? WHERE token_id = ? AND subscription_id = ?",
+        sorted((b"".join(found[1:]), *known[key][1:3]) for key, found in changed.items()),
+    )
 
 
 def _outcome(item: Incoming, known: Row | None) -> Row:
@@ -176,14 +223,36 @@ def due_for(
     return _with_notices(tx, [row for row in rows if kind is None or row[1] == kind.value])
 
 
-def due(tx: Transaction, provider: str, now: int, limit: int) -> list[PendingPush]:
-    """Return a page of due pushes of a provider, longest due first, without expired ones."""
+def due(
+    tx: Transaction, provider: str, now: int, limit: int, owner: int | None = None
+) -> list[PendingPush]:
+    """Return a page of due pushes of a provider, longest due first, without expired ones.
+
+    With an `owner`, leave out those that others have claimed.
+    """
+    free = "" if owner is None else f" AND (d.owner IS NULL OR d.owner = {owner})"
     rows = tx.query(
         f"{_PENDING_PUSH} WHERE d.provider = ? AND d.next_at <= ? AND d.expires_at > ?"
-        f" AND {_DELIVERABLE} ORDER BY d.next_at LIMIT ?",
+        f" AND {_DELIVERABLE}{free} ORDER BY d.next_at LIMIT ?",
         (provider, now, now, limit),
     )
     return _with_notices(tx, rows)
+
+
+def claim(tx: Transaction, pushes: list[PendingPush], owner: int) -> list[PendingPush]:
+    """Claim pushes that nobody has claimed; return those that are the owner's."""
+    rows = tx.query_in(
+        f"UPDATE pending_pushes SET owner = {owner} WHERE token_id IN {{in}}"
+        f" AND (owner IS NULL OR owner = {owner}) RETURNING token_id, kind",
+        list({push.token_id for push in pushes}),
+    )
+    own = {(token_id, PushKind(kind)) for token_id, kind in rows}
+    return [push for push in pushes if push.key in own]
+
+
+def release(tx: Transaction, owner: int) -> None:
+    """Let others push what a process that is gone had claimed."""
+    tx.execute("UPDATE pending_pushes SET owner = NULL WHERE owner = ?", (owner,))
 
 
 def pending_for(tx: Transaction, token_id: bytes) -> list[PendingPush]:
@@ -298,7 +367,7 @@ def settle(tx: Transaction, settlements: Iterable[Settlement]) -> list[Token]:
     changed += _confirm(tx, verifications)
     tx.many("DELETE FROM pending_pushes WHERE token_id = ? AND kind = ? AND seq <= ?", accepted)
     tx.many(
-        "UPDATE pending_pushes SET attempts = ?, next_at = ?"
+        "UPDATE pending_pushes SET attempts = ?, next_at = ?, owner = NULL"
         " WHERE token_id = ? AND kind = ? AND (kind = ? OR seq <= ?)",
         retried,
     )

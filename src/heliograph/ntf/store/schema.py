@@ -76,4 +76,39 @@ MIGRATIONS = (
         CREATE INDEX pending_pushes_by_time ON pending_pushes (provider, next_at)
         """,
     ),
+    Migration(
+        "0002_processes",
+        """
+        CREATE TABLE processes (
+            process_id BIGINT PRIMARY KEY,
+            name TEXT NOT NULL,
+            fingerprint {blob} NOT NULL,
+            version TEXT NOT NULL,
+            schema TEXT NOT NULL,
+            is_leaving INTEGER NOT NULL,
+            skew BIGINT NOT NULL,
+            expires_at BIGINT NOT NULL
+        );
+        CREATE TABLE numbers (name TEXT PRIMARY KEY, value BIGINT NOT NULL);
+        CREATE TABLE shards (
+            server_id BIGINT NOT NULL,
+            shard INTEGER NOT NULL,
+            owner BIGINT,
+            previous BIGINT,
+            PRIMARY KEY (server_id, shard)
+        );
+        CREATE TABLE new_subscriptions (
+            subscription_id {blob} PRIMARY KEY,
+            server_id BIGINT NOT NULL
+        );
+        CREATE TABLE registrations (
+            network {blob} NOT NULL,
+            at BIGINT NOT NULL,
+            PRIMARY KEY (network, at)
+        );
+        ALTER TABLE servers ADD COLUMN shards INTEGER NOT NULL DEFAULT 1;
+        ALTER TABLE pending_pushes ADD COLUMN owner BIGINT;
+        ALTER TABLE last_notifications ADD COLUMN nonces {blob}
+        """,
+    ),
 )

@@ -21,6 +21,7 @@ from heliograph.ntf.store.records import (
     Subscription,
     Token,
 )
+from heliograph.ntf.store.sharing import Alone, Sharing
 from heliograph.ntf.store.subscription_store import SubscriptionRange
 from heliograph.ntf.store.subscriptions import Added, NewSubscription, Refusal, ServerRecord
 from heliograph.ntf.store.tokens import NewToken
@@ -47,15 +48,17 @@ class NtfStore:
     Modules of this folder have the statements; this class has the cache of tokens.
     """
 
-    def __init__(self, database: Database, push_ttl: float) -> None:
+    def __init__(self, database: Database, push_ttl: float, sharing: Sharing | None = None) -> None:
         self.database = database
+        self._alone = Alone()
+        self.sharing: Sharing = sharing or self._alone
+        self._is_shared = sharing is not None
         self._push_ttl = int(push_ttl * 1000)
         self._tokens: dict[bytes, Token] = {}
         self._dropped: set[bytes] = set()
         self._loads = 0
         self._changes = 0
         self._changed: dict[bytes, int] = {}
-        self._next_seq = 0
         self._registrations = Batcher(self._register)
 
     async def start(self) -> None:
@@ -65,12 +68,12 @@ class NtfStore:
             return int(max(seq, pending_seq))
 
         # Never a number that was used and deleted: the journal compares them over many runs.
-        self._next_seq = max(await self.database.read(newest) + 1, int(time.time() * 1e6))
+        self._alone.last_seq = max(await self.database.read(newest), int(time.time() * 1e6) - 1)
 
     @property
     def last_seq(self) -> int:
         """The greatest `seq` that was taken so far."""
-        return self._next_seq - 1
+        return self.sharing.last_seq
 
     # Tokens.
 
@@ -103,6 +106,8 @@ class NtfStore:
                 before = self._changes
                 found, subs = await self.database.read(load)
                 stale = False
+                if self._is_shared:
+                    self._drop_missing(found, token_ids)
                 for token in found:
                     if self._changed.get(token.token_id, 0) > before:
                         stale = True
@@ -116,7 +121,13 @@ class NtfStore:
                 self._changed.clear()
 
     def cached(self, token_id: bytes) -> Token | None:
-        return self._tokens.get(token_id)
+        """Return a token without a read, if no other process can have changed it."""
+        return None if self._is_shared else self._tokens.get(token_id)
+
+    def _drop_missing(self, found: Sequence[Token], token_ids: Sequence[bytes]) -> None:
+        """Forget tokens that another process deleted."""
+        for token_id in {*token_ids} - {token.token_id for token in found}:
+            self._tokens.pop(token_id, None)
 
     def refresh(self, changed: Iterable[Token]) -> None:
         """Update tokens that are cached; others are read when needed."""
@@ -152,23 +163,32 @@ class NtfStore:
         return registration
 
     async def _register(self, many: list[NewToken]) -> list[Registration]:
-        first = self._take_seqs(len(many))
         now, expires_at = self._times()
-        numbered = [(new, seq) for seq, new in enumerate(many, first)]
 
-        registered = await self.database.write(
-            lambda tx: tokens.register_many(tx, numbered, now, expires_at)
-        )
-        for token_id in registered.removed:
+        def register(tx: Transaction) -> tuple[list[Registration], list[bytes]]:
+            first = self.sharing.take(tx, len(many))
+            numbered = [(new, seq) for seq, new in enumerate(many, first)]
+            registered = tokens.register_many(tx, numbered, now, expires_at)
+            pushes = {
+                token.token_id: pending.verification(token, seq, now, expires_at)
+                for token, (_, seq) in zip(registered.tokens, numbered, strict=True)
+                if token is not None
+            }
+            claimed = {push.token_id for push in self.sharing.claim(tx, list(pushes.values()))}
+            return [
+                Registration(
+                    token,
+                    []
+                    if token is None or token.token_id not in claimed
+                    else [pending.verification(token, seq, now, expires_at)],
+                )
+                for token, (_, seq) in zip(registered.tokens, numbered, strict=True)
+            ], registered.removed
+
+        results, removed = await self.database.write(register)
+        for token_id in removed:
             self._forget(token_id)
-        results = [
-            Registration(
-                token,
-                [] if token is None else [pending.verification(token, seq, now, expires_at)],
-            )
-            for token, (_, seq) in zip(registered.tokens, numbered, strict=True)
-        ]
-        results[0].removed.extend(registered.removed)
+        results[0].removed.extend(removed)
         return results
 
     async def collect_unverified(self, seconds: float, limit: int) -> list[bytes]:
@@ -189,7 +209,8 @@ class NtfStore:
             token, removed = tokens.verify(tx, token_id, code)
             if token is None:
                 return None, [], []
-            return token, removed, pending.due_for(tx, [token_id], now, PushKind.MESSAGE)
+            due = pending.due_for(tx, [token_id], now, PushKind.MESSAGE)
+            return token, removed, self.sharing.claim(tx, due)
 
         token, removed, pushes = await self.database.write(verify)
         for other in removed:
@@ -201,12 +222,13 @@ class NtfStore:
     async def replace(
         self, token_id: bytes, device: DeviceToken, code: bytes
     ) -> tuple[Token | None, list[PendingPush]]:
-        seq = self._take_seqs(1)
         now, expires_at = self._times()
 
         def replace(tx: Transaction) -> tuple[Token | None, list[PendingPush]]:
+            seq = self.sharing.take(tx, 1)
             token = tokens.replace_device(tx, token_id, device, code, seq, now, expires_at)
-            return token, pending.due_for(tx, [token_id], now, PushKind.VERIFICATION)
+            due = pending.due_for(tx, [token_id], now, PushKind.VERIFICATION)
+            return token, self.sharing.claim(tx, due)
 
         token, pushes = await self.database.write(replace)
         if token is not None:
@@ -226,7 +248,14 @@ class NtfStore:
     async def add_subscriptions(
         self, new: Sequence[NewSubscription], limit: int | None
     ) -> list[Added | Refusal]:
-        return await self.database.write(lambda tx: subscriptions.add_many(tx, new, limit))
+        def add(tx: Transaction) -> list[Added | Refusal]:
+            results = subscriptions.add_many(tx, new, limit)
+            self.sharing.added(
+                tx, [item for item in results if isinstance(item, Added) and item.is_new]
+            )
+            return results
+
+        return await self.database.write(add)
 
     async def delete_subscription(self, subscription_id: bytes) -> None:
         await self.database.write(lambda tx: subscriptions.delete(tx, subscription_id))
@@ -274,6 +303,9 @@ class NtfStore:
         return await self.database.write(
             lambda tx: subscriptions.set_ended(tx, server_id, notifier_ids, state)
         )
+
+    async def reclaim(self, server_id: int, notifier_ids: Sequence[bytes]) -> list[QueueKey]:
+        return []  # nobody else subscribes for this router
 
     async def replace_state(
         self,
@@ -329,11 +361,16 @@ class NtfStore:
     # Notifications and pending pushes.
 
     async def receive(self, server_id: int, incoming: list[Incoming]) -> pending.StoredBatch:
-        first = self._take_seqs(len(incoming))
         now, expires_at = self._times()
-        return await self.database.write(
-            lambda tx: pending.receive(tx, server_id, incoming, first, now, expires_at)
-        )
+
+        def receive(tx: Transaction) -> pending.StoredBatch:
+            first = self.sharing.take(tx, len(incoming))
+            stored = pending.receive(
+                tx, server_id, incoming, first, now, expires_at, history=self._is_shared
+            )
+            return stored._replace(pushes=self.sharing.claim(tx, stored.pushes))
+
+        return await self.database.write(receive)
 
     async def pending_page(
         self, after: pending.Cursor, limit: int
@@ -342,12 +379,6 @@ class NtfStore:
 
     async def read(self, function: Callable[[Transaction], T]) -> T:
         return await self.database.read(function)
-
-    def _take_seqs(self, count: int) -> int:
-        """Reserve `count` numbers and return the first."""
-        first = self._next_seq
-        self._next_seq += count
-        return first
 
     def _times(self) -> tuple[int, int]:
         now = round(steady_time() * 1000)

@@ -23,18 +23,6 @@ class SubscriptionRange(NamedTuple):
 
 
 class SubscriptionStore(Protocol):
-    async def all_inactive(self) -> None:
-        """Mark all ACTIVE subscriptions INACTIVE."""
-
-    async def servers(self) -> list[ServerRecord]:
-        """Return the messaging routers that have subscriptions."""
-
-    async def proven_servers(self) -> set[int]:
-        """Return the routers that have INACTIVE subscriptions, which were ACTIVE before."""
-
-    async def delete_unused_servers(self) -> None:
-        """Delete the routers without subscriptions and without a service of ours."""
-
     async def page(
         self, server_id: int, after: bytes, limit: int, associated: bool | None
     ) -> list[QueueKey]: ...
@@ -47,6 +35,9 @@ class SubscriptionStore(Protocol):
     async def set_ended(
         self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
     ) -> list[bytes]: ...
+
+    async def reclaim(self, server_id: int, notifier_ids: Sequence[bytes]) -> list[QueueKey]:
+        """Return those of ended subscriptions that a process of this router may have taken."""
 
     async def replace_state(
         self,
@@ -73,3 +64,19 @@ class SubscriptionStore(Protocol):
         """Replace the deleted queues of a router by a count and a hash."""
 
     async def clear_association(self, server_id: int) -> None: ...
+
+
+class ServerStore(SubscriptionStore, Protocol):
+    """What the owner of all subscribers uses besides."""
+
+    async def all_inactive(self) -> None:
+        """Mark all ACTIVE subscriptions INACTIVE."""
+
+    async def servers(self) -> list[ServerRecord]:
+        """Return the messaging routers that have subscriptions."""
+
+    async def proven_servers(self) -> set[int]:
+        """Return the routers that have INACTIVE subscriptions, which were ACTIVE before."""
+
+    async def delete_unused_servers(self) -> None:
+        """Delete the routers without subscriptions and without a service of ours."""

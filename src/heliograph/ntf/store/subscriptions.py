@@ -47,6 +47,26 @@ class ServerRecord(NamedTuple):
     service_id: bytes | None = None
 
 
+class IdRange(NamedTuple):
+    """Subscription IDs from `first` on, before `end`; None is without an end."""
+
+    first: bytes
+    end: bytes | None
+
+    def __contains__(self, subscription_id: object) -> bool:
+        assert isinstance(subscription_id, bytes)  # noqa: S101
+        return self.first <= subscription_id and (self.end is None or subscription_id < self.end)
+
+
+def _condition(within: IdRange | None) -> tuple[str, tuple[bytes, ...]]:
+    """Return the condition that limits a statement to a range, and its parameters."""
+    if within is None:
+        return "", ()
+    if within.end is None:
+        return " AND subscription_id >= ?", (within.first,)
+    return " AND subscription_id >= ? AND subscription_id < ?", (within.first, within.end)
+
+
 class Added(NamedTuple):
     subscription: Subscription
     server: ServerRecord
@@ -243,15 +263,22 @@ def set_service(
 
 
 def page(
-    tx: Transaction, server_id: int, after: bytes, limit: int, *, associated: bool | None
+    tx: Transaction,
+    server_id: int,
+    after: bytes,
+    limit: int,
+    *,
+    associated: bool | None,
+    within: IdRange | None = None,
 ) -> list[QueueKey]:
     """Return queues to subscribe at a router, in order of ID: associated ones or not, or all."""
     which = "" if associated is None else f" AND associated = {int(associated)}"
+    limits, values = _condition(within)
     rows = tx.query(
         "SELECT subscription_id, notifier_id, notifier_key, status = 'INACTIVE' FROM subscriptions"
-        f" WHERE server_id = ? AND subscription_id > ? AND status IN ({_STATES}){which}"
+        f" WHERE server_id = ? AND subscription_id > ? AND status IN ({_STATES}){which}{limits}"
         " ORDER BY subscription_id LIMIT ?",
-        (server_id, after, limit),
+        (server_id, after, *values, limit),
     )
     return [QueueKey(*row) for row in rows]
 
@@ -266,10 +293,23 @@ def queue_keys(tx: Transaction, server_id: int, notifier_ids: Sequence[bytes]) -
     return [QueueKey(*row) for row in rows]
 
 
+def keys_of(tx: Transaction, subscription_ids: Sequence[bytes]) -> list[QueueKey]:
+    rows = tx.query_in(
+        "SELECT subscription_id, notifier_id, notifier_key, status = 'INACTIVE' FROM subscriptions"
+        f" WHERE subscription_id IN {{in}} AND status IN ({_STATES})",
+        subscription_ids,
+    )
+    return [QueueKey(*row) for row in rows]
+
+
 def set_statuses(
-    tx: Transaction, server_id: int, statuses: Iterable[tuple[bytes, NtfSubStatus, bool]]
+    tx: Transaction,
+    server_id: int,
+    statuses: Iterable[tuple[bytes, NtfSubStatus, bool]],
+    within: IdRange | None = None,
 ) -> None:
     """Store statuses by notifier ID; the last member is the association with our service."""
+    limits, values = _condition(within)
     alike: dict[Row, list[bytes]] = {}
     for notifier_id, status, associated in statuses:
         key = status.state.value, status.error[:MAX_ERROR], int(associated)
@@ -279,8 +319,8 @@ def set_statuses(
             chunk = notifier_ids[start : start + MAX_IN]
             tx.execute(
                 "UPDATE subscriptions SET status = ?, error = ?, associated = ?"
-                f" WHERE server_id = ? AND notifier_id IN ({', '.join('?' * len(chunk))})",
-                (*key, server_id, *chunk),
+                f" WHERE server_id = ? AND notifier_id IN ({', '.join('?' * len(chunk))}){limits}",
+                (*key, server_id, *chunk, *values),
             )
 
 
@@ -305,19 +345,26 @@ def confirm(
 
 
 def set_ended(
-    tx: Transaction, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
+    tx: Transaction,
+    server_id: int,
+    notifier_ids: Sequence[bytes],
+    state: SubscriptionState,
+    within: IdRange | None = None,
 ) -> list[bytes]:
     """Mark subscriptions that the messaging router ended, and return their IDs."""
+    limits, values = _condition(within)
     tx.many(
         "UPDATE subscriptions SET status = ?, error = ?, associated = 0"
-        " WHERE server_id = ? AND notifier_id = ?",
-        [(state.value, b"", server_id, notifier_id) for notifier_id in notifier_ids],
+        f" WHERE server_id = ? AND notifier_id = ?{limits}",
+        [(state.value, b"", server_id, notifier_id, *values) for notifier_id in notifier_ids],
     )
     associations.forget_deleted(tx, server_id, notifier_ids)
     rows = tx.query_in(
-        "SELECT subscription_id FROM subscriptions WHERE notifier_id IN {in} AND server_id = ?",
+        "SELECT subscription_id FROM subscriptions WHERE notifier_id IN {in} AND server_id = ?"
+        f"{limits}",
         notifier_ids,
         server_id,
+        *values,
     )
     return [subscription_id for (subscription_id,) in rows]
 
@@ -329,12 +376,14 @@ def replace_state(
     after: SubscriptionState,
     *,
     associated: bool | None = None,
+    within: IdRange | None = None,
 ) -> None:
     """Replace the state of all subscriptions of a router that have it."""
     which = "" if associated is None else f" AND associated = {int(associated)}"
+    limits, values = _condition(within)
     tx.execute(
-        f"UPDATE subscriptions SET status = ? WHERE server_id = ? AND status = ?{which}",
-        (after.value, server_id, before.value),
+        f"UPDATE subscriptions SET status = ? WHERE server_id = ? AND status = ?{which}{limits}",
+        (after.value, server_id, before.value, *values),
     )
 
 
@@ -362,10 +411,11 @@ def all_inactive(tx: Transaction) -> None:
     )
 
 
-def refuse(tx: Transaction, server_id: int, error: bytes) -> None:
+def refuse(tx: Transaction, server_id: int, error: bytes, within: IdRange | None = None) -> None:
     """Mark the subscriptions of a router that is not connected to ERR."""
+    limits, values = _condition(within)
     tx.execute(
         "UPDATE subscriptions SET status = ?, error = ?"
-        f" WHERE server_id = ? AND status IN ({_STATES})",
-        (SubscriptionState.ERR.value, error, server_id),
+        f" WHERE server_id = ? AND status IN ({_STATES}){limits}",
+        (SubscriptionState.ERR.value, error, server_id, *values),
     )

@@ -10,6 +10,7 @@ import logging
 import math
 import random
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from heliograph.db.errors import DatabaseError
@@ -67,8 +68,14 @@ class SmpSubscriber:
         dials: Dials,
         *,
         is_proven: bool = False,
+        on_resubscribed: Callable[[], None] = lambda: None,
     ) -> None:
         self.address = address
+        self.is_resubscribed = False
+        """All queues of the store were subscribed on this connection."""
+        self.is_leaving = False
+        """Another process takes over: serve this connection, and make no other."""
+        self._on_resubscribed = on_resubscribed
         self.is_proven = is_proven
         """A queue was subscribed there, in this run or before."""
         self.added = 0
@@ -150,6 +157,8 @@ class SmpSubscriber:
                 logger.error("subscriptions cannot be read or written, retrying: %s", exc)
             except Exception:
                 logger.exception("a subscriber failed, restarting it")
+            if self.is_leaving:
+                return
             now = time.monotonic()
             if self._is_abusive:
                 attempts, healthy_at, self._is_abusive = ABUSE_ATTEMPTS, -math.inf, False
@@ -216,6 +225,8 @@ class SmpSubscriber:
         """Subscribe the queues of the store, then new ones, until the connection ends."""
         self._new.clear()  # they are in the store
         await self._queues.resubscribe(self._connected())
+        self.is_resubscribed = True
+        self._on_resubscribed()
         while not self._is_lost:
             self.is_proven = self.is_proven or self.subscribed > 0
             self._work.clear()
@@ -232,6 +243,7 @@ class SmpSubscriber:
         if client is None:
             return
         self._queues.subscribed = 0
+        self.is_resubscribed = False
         if self._confirmer is None or not self._confirmer.is_supported:
             await client.drain(DRAIN_SECONDS)  # the router will not send it again
         self._confirmer = None
@@ -327,11 +339,18 @@ class SmpSubscriber:
         events = {SubscriptionState.END: self._ended, SubscriptionState.DELETED: self._deleted}
         for state, ids in events.items():
             if written := ids[:]:
-                ended = await self._store.set_ended(self.server.server_id, written, state)
+                reclaimed = []
+                if state is SubscriptionState.END:
+                    reclaimed = await self._store.reclaim(self.server.server_id, written)
+                kept = {queue.notifier_id for queue in reclaimed}
+                over = [notifier_id for notifier_id in written if notifier_id not in kept]
+                ended = await self._store.set_ended(self.server.server_id, over, state)
                 self._queues.report([(ended_id, state) for ended_id in ended])
-                self._spend(len(written) - len(ended))
+                self._spend(len(over) - len(ended))
                 del ids[: len(written)]
                 self._queues.subscribed = max(self.subscribed - len(written), 0)
+                if reclaimed:
+                    self._add(reclaimed)
 
         self._set_paused("events", False)
 

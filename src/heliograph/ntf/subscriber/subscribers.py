@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from heliograph.db.errors import DatabaseError
 from heliograph.ntf.observer import NtfObserver
 from heliograph.ntf.store.records import QueueKey
-from heliograph.ntf.store.subscription_store import SubscriptionStore
+from heliograph.ntf.store.subscription_store import ServerStore
 from heliograph.ntf.store.subscriptions import ServerRecord
 from heliograph.ntf.subscriber.dials import Dials
 from heliograph.ntf.subscriber.settings import Receive, SubscriberSettings
@@ -30,7 +30,7 @@ class SmpSubscribers(Mapping[int, SmpSubscriber]):
 
     def __init__(
         self,
-        store: SubscriptionStore,
+        store: ServerStore,
         observer: NtfObserver,
         receive: Receive,
         settings: SubscriberSettings,

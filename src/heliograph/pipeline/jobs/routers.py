@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from heliograph.documents import JsonMapping, JsonObject
@@ -109,11 +108,16 @@ def _facts(
 ) -> RouterFacts:
     ordered = sorted((int(boot), facts) for boot, facts in boots.items())
     recovered = [(boot, facts) for boot, facts in ordered if "recovered_at" in facts]
-    killed = [
-        (before["last_at"], facts["recovered_at"])
-        for (_, before), (_, facts) in pairwise(ordered)
-        if "recovered_at" in facts and "stopped_at" not in before
-    ]
+    killed = []
+    for index, (_, before) in enumerate(ordered):
+        # Several processes of a router run at a time: a later run need not be the next.
+        later = [
+            facts["recovered_at"]
+            for _, facts in ordered[index + 1 :]
+            if facts.get("recovered_at", 0) >= before["last_at"]
+        ]
+        if later and "stopped_at" not in before:
+            killed.append((before["last_at"], min(later)))
     return RouterFacts(
         router,
         part,
@@ -121,7 +125,7 @@ def _facts(
         recovered[-1][0] if recovered else None,
         recovered[-1][1]["recovered_through"] if recovered else None,
         tuple(killed),
-        "stopped_at" in ordered[-1][1],
+        "stopped_at" in max(ordered, key=lambda run: run[1]["last_at"])[1],
         retired,
     )
 

@@ -1,0 +1,181 @@
+"""A notification router of 1, 2 and 4 processes on one PostgreSQL, with four messaging routers.
+
+CPU is that of all processes of the router together, and that of PostgreSQL. On a machine with two
+cores the clients, the messaging routers and the simulator take their share of the same cores.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from bench import ntf as bench_ntf, smp as bench_smp
+from bench.harness import ServerProcess, record, server_process, tree_cpu
+from heliograph.transport.client import Client, ClientRequest
+from heliograph.wire import ntf, smp
+from heliograph.wire.addresses import Scheme, ServerAddress
+from heliograph.wire.keys import Algorithm
+from heliograph.wire.smp.fields import MsgFlags
+
+COUNTS = (0, 2, 4)
+"""Processes; 0 is one that has the store to itself."""
+MESSAGING = 4
+TOKENS = 100
+QUEUES_EACH = 250
+"""At each messaging router."""
+FLOOD = 8_000
+CHECKS = 8_000
+CONNECTIONS = 40
+RESUBSCRIPTIONS = int(os.environ.get("BENCH_RESUBSCRIPTIONS", "24000"))
+
+
+async def run() -> None:
+    from tests.db.postgres import Postgres
+
+    print("\nNotification router of several processes: CPU of router + PostgreSQL, rate")
+    for count in COUNTS:
+        postgres = Postgres()
+        try:
+            with tempfile.TemporaryDirectory() as directory:
+                await _Cluster(postgres.new_url(), postgres.pid, Path(directory), count).run()
+        finally:
+            postgres.remove()
+
+
+class _Cluster:
+    def __init__(self, url: str, database: int, path: Path, count: int) -> None:
+        self._url = url
+        self._database = database
+        self._path = path
+        self._count = count
+        self._servers: list[ServerProcess] = []
+
+    async def run(self) -> None:
+        print(f"  {f'{self._count} processes' if self._count else 'one process, alone'}")
+        async with contextlib.AsyncExitStack() as stack:
+            directory = str(self._path)
+            apns = await stack.enter_async_context(server_process(bench_ntf.serve_apns, directory))
+            messaging = [
+                await stack.enter_async_context(
+                    server_process(bench_smp.serve, f"sqlite:///{self._path}/smp{number}.db", 0.0)
+                )
+                for number in range(MESSAGING)
+            ]
+            senders = [
+                await Client.connect(bench_ntf.address_of(Scheme.SMP, server))
+                for server in messaging
+            ]
+            async with contextlib.AsyncExitStack() as routers:
+                await self._start(routers, apns.facts)
+                await self._checks()
+                client = await Client.connect(self._address(0))
+                phones = await bench_ntf.verified(client, self._path / "apns.jsonl", TOKENS)
+                queues = []
+                for server, sender in zip(messaging, senders, strict=True):
+                    some = await bench_smp.create(sender, QUEUES_EACH)
+                    address = bench_ntf.address_of(Scheme.SMP, server)
+                    await bench_ntf.subscribe(client, address, phones, some)
+                    queues.append(some)
+                await self._until("subscribed", MESSAGING * QUEUES_EACH)
+                await asyncio.sleep(8)  # until shards are where they stay
+                await self._flood(senders, queues)
+                more = await bench_ntf.more_queues(senders[0], RESUBSCRIPTIONS)
+                address = bench_ntf.address_of(Scheme.SMP, messaging[0])
+                for chunk in bench_ntf.chunks(more):
+                    await bench_ntf.subscribe(client, address, phones, chunk)
+                total = MESSAGING * QUEUES_EACH + len(more)
+                await self._until("subscribed", total)
+                await asyncio.sleep(8)
+                memory = [server.usage().memory / 1e6 for server in self._servers]
+                print(f"    memory of each process: {', '.join(f'{m:.0f} MB' for m in memory)}")
+            await self._resubscribe(apns.facts, total)
+
+    def _address(self, number: int) -> ServerAddress:
+        return bench_ntf.address_of(Scheme.NTF, self._servers[number % len(self._servers)])
+
+    async def _start(self, stack: contextlib.AsyncExitStack, apns: str) -> None:
+        self._servers = [
+            await stack.enter_async_context(
+                server_process(
+                    bench_ntf.serve_ntf,
+                    self._url,
+                    apns,
+                    str(self._path),
+                    f"bench {number}" if self._count else "",
+                )
+            )
+            for number in range(self._count or 1)
+        ]
+
+    async def _checks(self) -> None:
+        clients = [await Client.connect(self._address(number)) for number in range(CONNECTIONS)]
+        phones = []
+        for client in clients:
+            phone = bench_ntf.Phone(bench_ntf.null_device(), Algorithm.X25519)
+            await phone.register(client)
+            phones.append(phone)
+
+        async def check(client: Client, phone: bench_ntf.Phone) -> None:
+            for _ in range(CHECKS // CONNECTIONS):
+                await client.request(ntf.TCHK(), phone.token_id, phone.keys.private)
+
+        async def work() -> None:
+            await asyncio.gather(*map(check, clients, phones))
+
+        await self._measure("TCHK, 40 connections", CHECKS, work)
+        for client in clients:
+            await client.close()
+
+    async def _flood(self, senders: list[Client], queues: list[list[bench_smp.Queue]]) -> None:
+        before = self._ask("received")
+
+        async def send(sender: Client, some: list[bench_smp.Queue]) -> None:
+            await sender.request_many(
+                ClientRequest(smp.SEND(MsgFlags(True), b"x"), queue.ids.snd_id)
+                for queue in itertools.islice(itertools.cycle(some), FLOOD // MESSAGING)
+            )
+
+        async def work() -> None:
+            await asyncio.gather(*map(send, senders, queues))
+            await self._until("received", before + FLOOD)
+            await bench_ntf.nothing_pending(self._url)
+
+        await self._measure("NMSG to accepted push, flood", FLOOD, work)
+
+    async def _resubscribe(self, apns: str, total: int) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            started, database = time.perf_counter(), tree_cpu(self._database)
+            await self._start(stack, apns)
+            while self._ask("subscribed") < total:
+                await asyncio.sleep(0.02)
+            wall = time.perf_counter() - started
+            cpu = sum(server.usage().cpu for server in self._servers)
+            database = tree_cpu(self._database) - database
+            print(
+                f"    start and subscription of {total}: {wall:.1f} s,"
+                f" CPU {cpu:.1f} + {database:.1f} s"
+            )
+
+    def _ask(self, question: str) -> int:
+        return sum(server.ask(question) for server in self._servers)
+
+    async def _until(self, question: str, value: int) -> None:
+        while self._ask(question) < value:
+            await asyncio.sleep(0.01)
+
+    async def _measure(self, name: str, count: int, work: Callable[[], Awaitable[None]]) -> None:
+        def used() -> tuple[float, float]:
+            return sum(server.usage().cpu for server in self._servers), tree_cpu(self._database)
+
+        before, started = used(), time.perf_counter()
+        await work()
+        wall = time.perf_counter() - started
+        router, database = (
+            (after - start) / count * 1e6 for after, start in zip(used(), before, strict=True)
+        )
+        record(f"{self._count or 1} processes, {name}", router)
+        print(f"    {name:32} {router:7.1f} + {database:6.1f} us  {count / wall:8.0f}/s")

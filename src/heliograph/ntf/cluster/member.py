@@ -1,0 +1,274 @@
+"""This process as a member of the router: its lease, its numbers, its claims."""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from heliograph.db.database import Database
+from heliograph.db.dialects import Row, Transaction
+from heliograph.db.errors import DatabaseError, DatabaseFenced
+from heliograph.ntf.cluster import roster, tables
+from heliograph.ntf.cluster.roster import LeaseClock, Roster, ShardId
+from heliograph.ntf.cluster.tables import Process
+from heliograph.ntf.store import pending
+from heliograph.ntf.store.records import PendingPush
+from heliograph.ntf.store.schema import MIGRATIONS
+from heliograph.ntf.store.subscriptions import Added
+from heliograph.runtime.limits import RateLimit, network_of
+
+__all__ = ["ClusterMember"]
+
+logger = logging.getLogger(__name__)
+
+RENEWALS = 5
+"""Renewals in the time of a lease."""
+UPKEEP_SECONDS = 5.0
+MAX_SKEW_MS = 10_000
+SKEW_LOG_SECONDS = 600.0
+
+
+class Fence:
+    """The check with which each transaction begins; it also reads the last number taken.
+
+    Used in the thread of the database's writer, but for `last_seq`, which anybody may read.
+    """
+
+    sql = "SELECT n.value FROM processes p, numbers n WHERE p.process_id = ? AND n.name = ?"
+
+    def __init__(self, process_id: int) -> None:
+        self.parameters = process_id, tables.SEQ
+        self.last_seq = 0
+
+    def passed(self, row: Row) -> None:
+        self.last_seq = row[0]
+
+    def take(self, tx: Transaction, count: int) -> int:
+        first = self.last_seq + 1
+        self.last_seq += count
+        tx.execute("UPDATE numbers SET value = ? WHERE name = ?", (self.last_seq, tables.SEQ))
+        return first
+
+
+class ClusterMember:
+    """A `heliograph.ntf.store.sharing.Sharing`. Create it with `ClusterMember.join`.
+
+    It has the lease and what the last renewal found; `changed` is called after each.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        process: Process,
+        process_id: int,
+        clock: LeaseClock,
+        registrations: RateLimit | None,
+    ) -> None:
+        self.database = database
+        self.process = process
+        self.process_id = process_id
+        self.roster = Roster()
+        self.splits: dict[int, int] = {}
+        self.fenced = asyncio.Event()
+        self.ready: Callable[[], set[ShardId]] = set
+        """Returns the shards that are subscribed here."""
+        self.changed: Callable[[], None] = lambda: None
+        self.may_split = True
+        self._clock = clock
+        self._registrations = registrations
+        self._fence = Fence(process_id)
+        self._wake = asyncio.Event()
+        self._upkeep_at = 0.0
+        self._skew_logged_at = 0.0
+        database.set_guard(self._fence)
+
+    @classmethod
+    async def join(
+        cls,
+        url: str,
+        process: Process,
+        *,
+        lease: float = roster.LEASE,
+        registrations: RateLimit | None = None,
+    ) -> "ClusterMember":
+        """Join the processes that use a store. Raises `DatabaseError` if they are another router.
+
+        The caller closes `database`.
+        """
+        database = await Database.join(url, MIGRATIONS, lambda tx: tables.check(tx, process))
+        try:
+            began = time.monotonic()
+            first = int(time.time() * 1e6)
+            process_id = await database.write(
+                lambda tx: tables.join(tx, process, int(lease * 1000), first)
+            )
+            member = cls(database, process, process_id, LeaseClock(lease), registrations)
+            member._clock.renewed(began)
+            await member.renew()
+        except BaseException:
+            await database.close()
+            raise
+        logger.info("process %d of the router: %s", process_id, process.name)
+        return member
+
+    # heliograph.ntf.store.sharing.Sharing
+
+    @property
+    def owner(self) -> int | None:
+        return self.process_id
+
+    @property
+    def is_leader(self) -> bool:
+        return self.roster.leader == self.process_id and self.may_send
+
+    @property
+    def may_send(self) -> bool:
+        return self._clock.may_send(time.monotonic())
+
+    @property
+    def last_seq(self) -> int:
+        return self._fence.last_seq
+
+    def take(self, tx: Transaction, count: int) -> int:
+        return self._fence.take(tx, count)
+
+    def claim(self, tx: Transaction, pushes: list[PendingPush]) -> list[PendingPush]:
+        return pending.claim(tx, pushes, self.process_id) if pushes else pushes
+
+    def added(self, tx: Transaction, new: Sequence[Added]) -> None:
+        """Leave new subscriptions to the owners of their shards, which take them at once."""
+        if not new:
+            return
+        tables.pass_on(
+            tx, [(item.subscription.subscription_id, item.server.server_id) for item in new]
+        )
+        tx.many(
+            "INSERT INTO shards (server_id, shard, owner) VALUES (?, 0, ?)"
+            " ON CONFLICT (server_id, shard) DO NOTHING",
+            sorted({(item.server.server_id, self.process_id) for item in new}),
+        )
+
+    def share_of(self, window: int) -> int:
+        return max(window // max(len(self.roster.members), 1), 1)
+
+    async def may_register(self, address: str) -> bool:
+        limit = self._registrations
+        if limit is None or not limit.applies_to(address):
+            return True
+        key = self.process.fingerprint
+        network = hashlib.blake2b(network_of(address).encode(), key=key, digest_size=16).digest()
+        at, rate = time.time_ns(), limit.rate
+        return await self.database.write(
+            lambda tx: tables.count_registration(tx, network, at, rate)
+        )
+
+    # The lease.
+
+    @property
+    def interval(self) -> float:
+        """Return the seconds between two renewals."""
+        return self._clock.lease / RENEWALS
+
+    def wake(self) -> None:
+        """Renew now: something is to be reported or taken over."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Renew the lease, for ever, or until it was lost."""
+        while not self.fenced.is_set():
+            self._wake.clear()
+            try:
+                async with asyncio.timeout(self.interval):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            try:
+                await self.renew()
+            except DatabaseFenced:
+                self._lost()
+            except DatabaseError as exc:
+                logger.error("the lease cannot be renewed, retrying: %s", exc)
+            except Exception:
+                logger.exception("the lease cannot be renewed, retrying")
+
+    def _lost(self) -> None:
+        logger.error(
+            "process %d (%s) lost its lease: others have taken its work over",
+            self.process_id,
+            self.process.name,
+        )
+        self.fenced.set()
+
+    async def renew(self) -> None:
+        """Renew the lease, and learn what this process owns."""
+        began, wall = time.monotonic(), time.time()
+        may_remove = self._clock.may_remove(began)
+        lease, ready = int(self._clock.lease * 1000), self.ready()
+
+        def renew(
+            tx: Transaction,
+        ) -> tuple[Roster, Roster, dict[int, int], dict[int, tuple[str, int]]]:
+            now = tables.now(tx)
+            tables.add_missing_shards(tx)
+            before = tables.load(tx)
+            after = roster.renew(
+                before, self.process_id, now, lease, may_remove=may_remove, ready=ready
+            )
+            names = tables.names(tx)
+            tables.store(tx, before, after)
+            skew = round(wall * 1000) - now
+            tables.touch(tx, self.process_id, after.members[self.process_id].expires_at, skew)
+            return before, after, tables.splits(tx), names
+
+        before, self.roster, self.splits, names = await self.database.write(renew)
+        self._clock.renewed(began)
+        for process_id in before.members.keys() - self.roster.members.keys():
+            logger.warning(
+                "process %d (%s) did not renew its lease: its work is taken over",
+                process_id,
+                names[process_id][0],
+            )
+        self._warn_of_skew(names, began)
+        self.changed()
+        if self.is_leader and began >= self._upkeep_at:
+            self._upkeep_at = began + UPKEEP_SECONDS
+            await self._keep_up()
+
+    async def _keep_up(self) -> None:
+        """Remove what is not used any more, and split what has grown."""
+        now = time.time_ns()
+
+        def keep_up(tx: Transaction) -> None:
+            tables.remove_unused(tx)
+            tables.forget_registrations(tx, now)
+            if self.may_split:
+                tables.split_large(tx)
+
+        await self.database.write(keep_up)
+
+    def _warn_of_skew(self, names: dict[int, tuple[str, int]], now: float) -> None:
+        skewed = [
+            f"{name} by {skew / 1000:.0f} s"
+            for name, skew in names.values()
+            if abs(skew) > MAX_SKEW_MS
+        ]
+        if skewed and self.is_leader and now >= self._skew_logged_at:
+            self._skew_logged_at = now + SKEW_LOG_SECONDS
+            logger.warning(
+                "clocks differ from the database's (%s): times of retries and expiry do, too",
+                ", ".join(sorted(skewed)),
+            )
+
+    async def start_leaving(self) -> None:
+        """Let others take the shards of this process."""
+        await self.database.write(lambda tx: tables.set_leaving(tx, self.process_id))
+
+    async def leave(self) -> None:
+        """Leave the router; others take over at once what was not handed over."""
+
+        def leave(tx: Transaction) -> None:
+            before = tables.load(tx)
+            tables.store(tx, before, roster.leave(before, self.process_id))
+
+        await self.database.write(leave)

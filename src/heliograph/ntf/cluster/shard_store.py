@@ -1,0 +1,159 @@
+"""The store as the subscriber of one shard uses it.
+
+Every write checks, in its transaction, that this process still owns the shard, and touches no
+other subscriptions; without the shard it has no effect.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from heliograph.db.dialects import Transaction
+from heliograph.ntf.cluster import tables
+from heliograph.ntf.cluster.member import ClusterMember
+from heliograph.ntf.cluster.roster import ShardId
+from heliograph.ntf.store import associations, subscriptions
+from heliograph.ntf.store.records import AssociatedIds, QueueKey
+from heliograph.ntf.store.subscription_store import Status, SubscriptionRange
+from heliograph.ntf.store.subscriptions import ServerRecord
+from heliograph.wire.ntf.tokens import SubscriptionState
+
+__all__ = ["ShardStore"]
+
+T = TypeVar("T")
+
+RECLAIM_SECONDS = 60.0
+"""A queue that ends again within this time is subscribed by another router."""
+
+
+class ShardStore:
+    """A `heliograph.ntf.store.subscription_store.SubscriptionStore`: one method for each there."""
+
+    def __init__(self, member: ClusterMember, key: ShardId, count: int) -> None:
+        self._member = member
+        self._key = key
+        self._count = count
+        self._range = tables.range_of(key[1], count)
+        self._reclaimed: dict[bytes, float] = {}
+
+    async def start(self) -> bool:
+        """Mark ACTIVE subscriptions INACTIVE; return whether the router ever worked."""
+        server_id = self._key[0]
+
+        def start(tx: Transaction) -> bool:
+            subscriptions.replace_state(
+                tx,
+                server_id,
+                SubscriptionState.ACTIVE,
+                SubscriptionState.INACTIVE,
+                within=self._range,
+            )
+            return server_id in subscriptions.proven_servers(tx)
+
+        return await self._write(start, False)
+
+    async def page(
+        self, server_id: int, after: bytes, limit: int, associated: bool | None
+    ) -> list[QueueKey]:
+        return await self._member.database.read(
+            lambda tx: subscriptions.page(
+                tx, server_id, after, limit, associated=associated, within=self._range
+            )
+        )
+
+    async def set_statuses(self, server_id: int, statuses: Sequence[Status]) -> None:
+        await self._write(
+            lambda tx: subscriptions.set_statuses(tx, server_id, statuses, self._range), None
+        )
+
+    async def confirm(self, server_id: int, page: SubscriptionRange, associated: bool) -> None:
+        await self._write(lambda tx: subscriptions.confirm(tx, server_id, *page, associated), None)
+
+    async def set_ended(
+        self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
+    ) -> list[bytes]:
+        nothing: list[bytes] = []
+        return await self._write(
+            lambda tx: subscriptions.set_ended(tx, server_id, notifier_ids, state, self._range),
+            nothing,
+        )
+
+    async def reclaim(self, server_id: int, notifier_ids: Sequence[bytes]) -> list[QueueKey]:
+        """Return the queues to subscribe once more.
+
+        A former owner, which was stopped perhaps, may have subscribed them after this one: then the
+        messaging router sends END to the owner. If it does so again soon, it is another router.
+        """
+        now = time.monotonic()
+        self._reclaimed = {
+            item: at for item, at in self._reclaimed.items() if now - at < RECLAIM_SECONDS
+        }
+        new = [item for item in notifier_ids if item not in self._reclaimed]
+        nothing: list[QueueKey] = []
+        found = await self._write(lambda tx: subscriptions.queue_keys(tx, server_id, new), nothing)
+        found = [item for item in found if self._has(item.subscription_id)]
+        self._reclaimed |= dict.fromkeys((item.notifier_id for item in found), now)
+        return found
+
+    def _has(self, subscription_id: bytes) -> bool:
+        return self._range is None or subscription_id in self._range
+
+    async def replace_state(
+        self,
+        server_id: int,
+        before: SubscriptionState,
+        after: SubscriptionState,
+        associated: bool | None = None,
+    ) -> None:
+        await self._write(
+            lambda tx: subscriptions.replace_state(
+                tx, server_id, before, after, associated=associated, within=self._range
+            ),
+            None,
+        )
+
+    async def refuse(self, server_id: int, error: bytes) -> None:
+        await self._write(lambda tx: subscriptions.refuse(tx, server_id, error, self._range), None)
+
+    async def service(self, server_id: int) -> ServerRecord:
+        return await self._member.database.read(lambda tx: subscriptions.server(tx, server_id))
+
+    async def set_service(self, server: ServerRecord) -> None:
+        await self._write(
+            lambda tx: subscriptions.set_service(
+                tx,
+                server.server_id,
+                server.service_chain,
+                server.service_key,
+                server.service_id,
+            ),
+            None,
+        )
+
+    async def associated(self, server_id: int) -> AssociatedIds:
+        return await self._member.database.read(lambda tx: associations.associated(tx, server_id))
+
+    async def queue_keys(self, server_id: int, notifier_ids: Sequence[bytes]) -> list[QueueKey]:
+        return await self._member.database.read(
+            lambda tx: subscriptions.queue_keys(tx, server_id, notifier_ids)
+        )
+
+    async def forget_deleted(self, server_id: int, notifier_ids: Sequence[bytes]) -> None:
+        await self._write(lambda tx: associations.forget_deleted(tx, server_id, notifier_ids), None)
+
+    async def set_surplus(self, server_id: int, count: int, ids_hash: bytes) -> None:
+        await self._write(lambda tx: associations.set_surplus(tx, server_id, count, ids_hash), None)
+
+    async def clear_association(self, server_id: int) -> None:
+        await self._write(lambda tx: associations.clear(tx, server_id), None)
+
+    async def _write(self, function: Callable[[Transaction], T], otherwise: T) -> T:
+        """Run a function if this process owns the shard, else return `otherwise`."""
+        key, count, process_id = self._key, self._count, self._member.process_id
+
+        def write(tx: Transaction) -> T:
+            if not tables.is_owner(tx, key, count, process_id):
+                return otherwise
+            return function(tx)
+
+        return await self._member.database.write(write)

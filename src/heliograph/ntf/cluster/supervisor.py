@@ -1,0 +1,185 @@
+"""Several processes of one router on this machine: start, watch, restart, stop.
+
+The workers listen on one port, and the kernel spreads connections over them. A worker that ends is
+started again, after a delay that grows while it keeps failing. SIGHUP restarts one after another.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heliograph.runtime.backoff import Backoff
+from heliograph.runtime.errors import StartError
+from heliograph.tasks import TaskScope
+
+__all__ = ["PORT_FILE", "WORKERS", "WorkerProcesses", "command_for", "worker_directory"]
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT = 120.0
+STOP_TIMEOUT = 60.0
+STABLE_SECONDS = 5.0
+"""Seconds that a worker must run to reset the delay before its next start."""
+DELAYS = Backoff(first=0.2, last=10.0)
+
+
+WORKERS = "workers"
+PORT_FILE = "metrics.port"
+
+
+def worker_directory(directory: Path, number: int) -> Path:
+    """Return where a worker keeps what is its own: counters, and the port of its metrics."""
+    return directory / WORKERS / str(number)
+
+
+@dataclass(slots=True)
+class _Worker:
+    number: int
+    process: asyncio.subprocess.Process | None = None
+    address: str = ""
+    failures: int = 0
+    started_at: float = 0.0
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class WorkerProcesses:
+    """The worker processes; `command` starts one, with its number appended."""
+
+    def __init__(self, command: Sequence[str], count: int) -> None:
+        self._command = tuple(command)
+        self._workers = [_Worker(number) for number in range(1, count + 1)]
+        self._tasks = TaskScope()
+        self._is_stopping = False
+        self._restarting = asyncio.Lock()
+
+    @property
+    def pids(self) -> list[int]:
+        """Return the process IDs of the workers that run."""
+        return [
+            worker.process.pid
+            for worker in self._workers
+            if worker.process is not None and worker.process.returncode is None
+        ]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[str]:
+        """Run all workers inside the context; yield the router's address once all are ready."""
+        loop = asyncio.get_running_loop()
+        try:
+            for worker in self._workers:
+                await self._start(worker)
+                await self._wait_ready(worker)
+                self._tasks.spawn(self._watch(worker), name="watch a worker")
+            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+            yield self._workers[0].address
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)
+            await self._stop()
+
+    def _hang_up(self) -> None:
+        self._tasks.spawn(self.restart_each(), name="rolling restart")
+
+    async def restart_each(self) -> None:
+        """Restart one worker after another, so that others serve meanwhile."""
+        async with self._restarting:
+            for worker in self._workers:
+                logger.info("restarting worker %d", worker.number)
+                worker.ready.clear()
+                self._signal(worker, signal.SIGTERM)
+                await worker.ready.wait()
+
+    async def _start(self, worker: _Worker) -> None:
+        environment = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
+        worker.ready.clear()
+        worker.started_at = time.monotonic()
+        # Its input ends with this process, which a worker takes for SIGTERM. A session of its own
+        # keeps a terminal's SIGINT from it.
+        worker.process = await asyncio.create_subprocess_exec(
+            *self._command,
+            str(worker.number),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=environment,
+            start_new_session=True,
+        )
+
+    async def _wait_ready(self, worker: _Worker) -> None:
+        """Wait until a worker is ready. Raises `StartError` if it is not in time, or ends."""
+        process = worker.process
+        assert process is not None and process.stdout is not None  # noqa: PT018, S101
+        try:
+            async with asyncio.timeout(START_TIMEOUT):
+                line = (await process.stdout.readline()).decode().strip()
+        except TimeoutError:
+            raise StartError(f"worker {worker.number} is not ready in time") from None
+        if not line.startswith("ready "):
+            raise StartError(f"worker {worker.number} did not start: its message is above")
+        worker.address = line.removeprefix("ready ")
+        worker.ready.set()
+
+    async def _watch(self, worker: _Worker) -> None:
+        """Start a worker again whenever it ends."""
+        while not self._is_stopping:
+            assert worker.process is not None  # noqa: S101
+            code = await worker.process.wait()
+            if self._is_stopping:
+                return
+            if code == 0 or time.monotonic() - worker.started_at > STABLE_SECONDS:
+                worker.failures = 0
+            if code != 0:
+                worker.failures += 1
+                delay = DELAYS.delay(worker.failures, 0.0)
+                logger.error(
+                    "worker %d ended (%s): starting it again in %.2g s",
+                    worker.number,
+                    _reason(code),
+                    delay,
+                )
+                await asyncio.sleep(delay)
+            await self._start(worker)
+            try:
+                await self._wait_ready(worker)
+            except StartError as exc:
+                logger.error("%s", exc)
+                self._signal(worker, signal.SIGKILL)
+
+    async def _stop(self) -> None:
+        self._is_stopping = True
+        await self._tasks.close()
+        for worker in self._workers:
+            self._signal(worker, signal.SIGTERM)
+        waiting = [
+            asyncio.ensure_future(worker.process.wait())
+            for worker in self._workers
+            if worker.process is not None
+        ]
+        if waiting:
+            await asyncio.wait(waiting, timeout=STOP_TIMEOUT)
+        for worker in self._workers:
+            self._signal(worker, signal.SIGKILL)
+        await asyncio.gather(*waiting)
+
+    def _signal(self, worker: _Worker, number: int) -> None:
+        if worker.process is not None and worker.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                worker.process.send_signal(number)
+
+
+def _reason(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"code {code}"
+
+
+def command_for(directory: Path, host: str, port: int) -> list[str]:
+    """Return the command of a worker, to which its number is appended."""
+    return [
+        *(sys.executable, "-m", "heliograph", "ntf", "start", "--dir", str(directory)),
+        *("--host", host, "--port", str(port), "--worker"),
+    ]

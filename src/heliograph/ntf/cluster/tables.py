@@ -1,0 +1,231 @@
+"""The roster in the database: functions of a transaction, and of a process's place in it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from heliograph.db.dialects import Transaction
+from heliograph.db.errors import DatabaseError
+from heliograph.ntf.cluster.roster import Member, Roster, Shard, ShardId
+from heliograph.ntf.store import pending
+from heliograph.ntf.store.schema import MIGRATIONS
+from heliograph.ntf.store.subscriptions import IdRange
+
+SPLIT_AT = 20_000
+"""Subscriptions at one messaging router from which they are split."""
+SHARDS = 8
+"""Shards of a split messaging router."""
+
+SEQ, PROCESS = "seq", "process"
+_SCHEMA = MIGRATIONS[-1].name
+_NOW = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
+
+
+class Process(NamedTuple):
+    """What a process says of itself when it joins."""
+
+    name: str
+    """Host and process ID, for messages to the operator."""
+    fingerprint: bytes
+    version: str
+
+
+class Seen(NamedTuple):
+    """A roster as the last renewal left it; `splits` has the shard count of each router."""
+
+    roster: Roster
+    splits: dict[int, int]
+    skewed: list[str]
+    """Members whose clock differs from the database's, for a warning."""
+
+
+def now(tx: Transaction) -> int:
+    """Return milliseconds of the database's clock."""
+    [[found]] = tx.query(_NOW)
+    return int(found)
+
+
+def check(tx: Transaction, process: Process) -> None:
+    """Raise `DatabaseError` if live members are another router, or have another schema."""
+    [[exists]] = tx.query("SELECT CAST(to_regclass('processes') AS TEXT)")
+    if exists is None:
+        return
+    rows = tx.query(
+        "SELECT name, fingerprint, version, schema FROM processes WHERE expires_at > ?", (now(tx),)
+    )
+    for name, fingerprint, version, schema in rows:
+        if fingerprint != process.fingerprint:
+            raise DatabaseError(
+                f"a router with other keys uses this store (process {name}): give each router a"
+                " store of its own, or the processes of one router the same keys"
+            )
+        if schema != _SCHEMA:
+            raise DatabaseError(
+                f"process {name} is version {version}, whose tables differ from those of version"
+                f" {process.version}: stop all processes of the old version first"
+            )
+
+
+def join(tx: Transaction, process: Process, lease: int, first_seq: int) -> int:
+    """Add a member and return its ID."""
+    check(tx, process)
+    for name, least in ((SEQ, first_seq), (PROCESS, 0)):
+        tx.execute(
+            "INSERT INTO numbers (name, value) VALUES (?, ?) ON CONFLICT (name)"
+            " DO UPDATE SET value = GREATEST(numbers.value, excluded.value)",
+            (name, least),
+        )
+    [[process_id]] = tx.query(
+        "UPDATE numbers SET value = value + 1 WHERE name = ? RETURNING value", (PROCESS,)
+    )
+    tx.execute(
+        "INSERT INTO processes (process_id, name, fingerprint, version, schema, is_leaving, skew,"
+        " expires_at) VALUES (?, ?, ?, ?, ?, 0, 0, ?)",
+        (process_id, *process, _SCHEMA, now(tx) + lease),
+    )
+    return int(process_id)
+
+
+def load(tx: Transaction) -> Roster:
+    members = tx.query("SELECT process_id, expires_at, is_leaving FROM processes")
+    shards = tx.query("SELECT server_id, shard, owner, previous FROM shards")
+    return Roster(
+        {number: Member(expires_at, bool(leaving)) for number, expires_at, leaving in members},
+        {(server, shard): Shard(owner, previous) for server, shard, owner, previous in shards},
+    )
+
+
+def store(tx: Transaction, before: Roster, after: Roster) -> None:
+    """Store what changed. Pushes that a removed member had claimed are free again."""
+    for process_id in before.members.keys() - after.members.keys():
+        tx.execute("DELETE FROM processes WHERE process_id = ?", (process_id,))
+        pending.release(tx, process_id)
+    tx.many(
+        "UPDATE shards SET owner = ?, previous = ? WHERE server_id = ? AND shard = ?",
+        [
+            (shard.owner, shard.previous, *key)
+            for key, shard in after.shards.items()
+            if before.shards.get(key) != shard
+        ],
+    )
+
+
+def touch(tx: Transaction, process_id: int, expires_at: int, skew: int) -> None:
+    tx.execute(
+        "UPDATE processes SET expires_at = ?, skew = ? WHERE process_id = ?",
+        (expires_at, skew, process_id),
+    )
+
+
+def names(tx: Transaction) -> dict[int, tuple[str, int]]:
+    """Return name and clock skew, in milliseconds, of each member."""
+    rows = tx.query("SELECT process_id, name, skew FROM processes")
+    return {number: (name, skew) for number, name, skew in rows}
+
+
+def set_leaving(tx: Transaction, process_id: int) -> None:
+    tx.execute("UPDATE processes SET is_leaving = 1 WHERE process_id = ?", (process_id,))
+
+
+def add_missing_shards(tx: Transaction) -> None:
+    """Add a shard for each messaging router that has subscriptions and no shard."""
+    tx.execute(
+        "INSERT INTO shards (server_id, shard) SELECT server_id, 0 FROM servers v"
+        " WHERE EXISTS (SELECT 1 FROM subscriptions s WHERE s.server_id = v.server_id)"
+        " AND NOT EXISTS (SELECT 1 FROM shards h WHERE h.server_id = v.server_id)"
+    )
+
+
+def remove_unused(tx: Transaction) -> None:
+    """Remove shards of routers without subscriptions, and what was passed on and deleted."""
+    tx.execute(
+        "DELETE FROM shards WHERE NOT EXISTS"
+        " (SELECT 1 FROM subscriptions s WHERE s.server_id = shards.server_id)"
+    )
+    tx.execute(
+        "DELETE FROM new_subscriptions WHERE NOT EXISTS (SELECT 1 FROM subscriptions s"
+        " WHERE s.subscription_id = new_subscriptions.subscription_id)"
+    )
+
+
+def split_large(tx: Transaction, at: int = SPLIT_AT) -> None:
+    """Split the messaging routers that have many subscriptions."""
+    rows = tx.query(
+        "SELECT h.server_id FROM shards h JOIN servers v ON v.server_id = h.server_id"
+        " WHERE v.shards = 1 AND (SELECT COUNT(*) FROM (SELECT 1 FROM subscriptions s"
+        " WHERE s.server_id = h.server_id LIMIT ?) counted) >= ?",
+        (at, at),
+    )
+    for (server_id,) in rows:
+        tx.execute("UPDATE servers SET shards = ? WHERE server_id = ?", (SHARDS, server_id))
+        tx.many(
+            "INSERT INTO shards (server_id, shard) VALUES (?, ?)",
+            [(server_id, number) for number in range(1, SHARDS)],
+        )
+
+
+def splits(tx: Transaction) -> dict[int, int]:
+    """Return the number of shards of the messaging routers that are split."""
+    rows = tx.query("SELECT server_id, shards FROM servers WHERE shards > 1")
+    return dict(rows)
+
+
+def range_of(shard: int, count: int) -> IdRange | None:
+    """Return the subscription IDs of a shard; None if there is one shard for all."""
+    if count == 1:
+        return None
+    end = (shard + 1) * 256 // count
+    return IdRange(bytes([shard * 256 // count]), bytes([end]) if end < 256 else None)
+
+
+def shard_of(subscription_id: bytes, count: int) -> int:
+    return subscription_id[0] * count // 256
+
+
+def is_owner(tx: Transaction, key: ShardId, count: int, process_id: int) -> bool:
+    """Return whether a process owns a shard of a router that has so many."""
+    rows = tx.query(
+        "SELECT 1 FROM shards h JOIN servers v ON v.server_id = h.server_id"
+        " WHERE h.server_id = ? AND h.shard = ? AND h.owner = ? AND v.shards = ?",
+        (*key, process_id, count),
+    )
+    return bool(rows)
+
+
+def pass_on(tx: Transaction, new: Sequence[tuple[bytes, int]]) -> None:
+    """Leave new subscriptions, each with its server's ID, to the owners of their shards."""
+    tx.many(
+        "INSERT INTO new_subscriptions (subscription_id, server_id) VALUES (?, ?)"
+        " ON CONFLICT (subscription_id) DO NOTHING",
+        new,
+    )
+
+
+def passed_on(tx: Transaction) -> list[tuple[bytes, int]]:
+    return [(row[0], row[1]) for row in tx.query("SELECT * FROM new_subscriptions LIMIT 10000")]
+
+
+def take_passed_on(tx: Transaction, subscription_ids: Sequence[bytes]) -> None:
+    tx.many(
+        "DELETE FROM new_subscriptions WHERE subscription_id = ?",
+        [(item,) for item in subscription_ids],
+    )
+
+
+MINUTE = 60 * 10**9
+
+
+def count_registration(tx: Transaction, network: bytes, at: int, limit: float) -> bool:
+    """Count a registration at nanosecond `at`, unless a network had too many within a minute."""
+    tx.execute("DELETE FROM registrations WHERE network = ? AND at <= ?", (network, at - MINUTE))
+    [[count]] = tx.query("SELECT COUNT(*) FROM registrations WHERE network = ?", (network,))
+    if count >= limit:
+        return False
+    tx.execute(
+        "INSERT INTO registrations (network, at) VALUES (?, ?) ON CONFLICT DO NOTHING",
+        (network, at),
+    )
+    return True
+
+
+def forget_registrations(tx: Transaction, now: int) -> None:
+    tx.execute("DELETE FROM registrations WHERE at <= ?", (now - MINUTE,))

@@ -1,0 +1,59 @@
+"""A notification router of several worker processes on this machine, and its metrics."""
+
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from heliograph.db.dialects import sqlite_file
+from heliograph.journal.identity import journal_identity
+from heliograph.ntf.cluster.supervisor import WorkerProcesses, command_for
+from heliograph.ntf.config import NtfConfig
+from heliograph.runtime.errors import StartError, store_errors
+from heliograph.runtime.identity import load_identity
+from heliograph.runtime.listening import refused
+from heliograph.runtime.reference.storelog import UnfinishedImport
+from heliograph.transport.loop import reserve_port
+
+__all__ = ["supervise"]
+
+logger = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def supervise(config: NtfConfig, directory: Path, count: int) -> AsyncIterator[str]:
+    """Run a router of several processes inside the context; yield its address."""
+    UnfinishedImport(directory).refuse("ntf")
+    load_identity(directory, time.time())
+    journal_identity(directory)
+    with store_errors():
+        is_file = sqlite_file(config.store_url(directory)) is not None
+    if is_file:
+        raise StartError(
+            "SQLite is for one process: set [store] url to a PostgreSQL database, or start without"
+            " workers"
+        )
+    listen = config.listen
+    try:
+        reserved = reserve_port(listen.bind_address, listen.port)
+    except OSError as exc:
+        raise StartError(refused(exc, listen.bind_address, listen.port, "[listen]")) from exc
+    async with AsyncExitStack() as stack:
+        stack.callback(reserved.close)
+        if config.metrics.port is not None:
+            await _serve_merged(stack, config, directory, count)
+        command = command_for(directory, listen.host, reserved.getsockname()[1])
+        yield await stack.enter_async_context(WorkerProcesses(command, count).running())
+
+
+async def _serve_merged(
+    stack: AsyncExitStack, config: NtfConfig, directory: Path, count: int
+) -> None:
+    from heliograph.ntf.cluster.metrics import WorkersHttpServer
+
+    http = WorkersHttpServer(directory, count)
+    assert config.metrics.port is not None  # noqa: S101
+    port = await http.start(config.metrics.host, config.metrics.port)
+    stack.push_async_callback(http.close)
+    logger.info("metrics at http://%s:%d/metrics", config.metrics.host, port)

@@ -1,0 +1,168 @@
+"""`heliograph ntf start --workers N`: real processes under their supervisor."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from heliograph.db.dialects import open_dialect
+from heliograph.transport.client import Client, ClientConfig
+from heliograph.wire import ntf
+from heliograph.wire.addresses import decode_address
+from tests.db.postgres import shared_postgres
+from tests.faults.processes import HELIOGRAPH, Process, init
+from tests.waiting import eventually
+
+LEASE = 2.0
+CONFIG = ClientConfig(request_timeout=20.0, connect_timeout=20.0)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return b"heliograph" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+class Workers(Process):
+    def __init__(self, directory: Path, url: str, count: int, **environment: str) -> None:
+        super().__init__(
+            directory,
+            *("ntf", "start", "--workers", str(count)),
+            environment={
+                "HELIOGRAPH_NTF_STORE_URL": url,
+                "HELIOGRAPH_NTF_PROCESSES_LEASE_SECONDS": str(LEASE),
+                "HELIOGRAPH_NTF_METRICS_PORT": "0",
+                **environment,
+            },
+        )
+        self.url = url
+        self.seen: set[int] = set()
+
+    async def kill_all(self) -> None:
+        """Also workers that a test has stopped."""
+        self.worker_pids()
+        await self.kill()
+        for pid in filter(_is_running, self.seen):
+            os.kill(pid, signal.SIGKILL)
+
+    def signal(self, number: int) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def worker_pids(self) -> list[int]:
+        """Those of the supervisor's children that run."""
+        assert self._process is not None
+        path = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
+        try:
+            pids = [int(pid) for pid in path.read_text().split()]
+        except OSError:
+            pids = []
+        self.seen |= {*pids}
+        return pids
+
+    def members(self) -> dict[int, int]:
+        """The process IDs of the members, by their number in the store."""
+        dialect = open_dialect(self.url, read_only=True)
+        try:
+            rows = dialect.query("SELECT process_id, name FROM processes ORDER BY process_id", ())
+        finally:
+            dialect.close()
+        found = {number: int(name.rpartition("/")[2]) for number, name in rows}
+        self.seen |= {*found.values()}
+        return found
+
+    async def until_members(self, count: int, without: int | None = None) -> dict[int, int]:
+        async def are_there() -> bool:
+            found = await asyncio.to_thread(self.members)
+            return len(found) == count and without not in found.values()
+
+        await eventually(are_there, 60)
+        return self.members()
+
+    async def ping(self) -> None:
+        client = await Client.connect(decode_address(self.ready), CONFIG)
+        try:
+            assert await client.request(ntf.PING()) == ntf.PONG()
+        finally:
+            await client.close()
+
+
+@pytest.fixture
+async def workers(tmp_path: Path) -> AsyncIterator[Workers]:
+    directory = tmp_path / "ntf"
+    await init("ntf", directory)
+    running = Workers(directory, shared_postgres().new_url(), 2)
+    await running.start()
+    try:
+        yield running
+    finally:
+        await running.kill_all()
+
+
+async def test_workers_are_restarted_and_stopped(workers: Workers) -> None:
+    members = await workers.until_members(2)
+    for _ in range(4):
+        await workers.ping()
+    [_, victim] = members.values()
+    os.kill(victim, signal.SIGKILL)
+    members = await workers.until_members(2, without=victim)
+    await workers.ping()
+    await workers.stop()
+    assert workers.members() == {}
+    assert not any(map(_is_running, members.values()))
+
+
+async def test_workers_end_with_their_supervisor(workers: Workers) -> None:
+    await workers.until_members(2)
+    await workers.kill()
+    await workers.until_members(0)
+
+
+async def test_a_stopped_worker_is_fenced(workers: Workers) -> None:
+    """SIGSTOP past the lease, then SIGCONT: it is out, ends, and another takes its place."""
+    members = await workers.until_members(2)
+    [_, victim] = members.values()
+    os.kill(victim, signal.SIGSTOP)
+    await workers.until_members(1, without=victim)
+    os.kill(victim, signal.SIGCONT)
+    await workers.until_members(2, without=victim)
+    assert f"/{victim}) lost its lease" in workers.log.read_text()
+
+
+async def _output(*arguments: str, url: str) -> tuple[int, str]:
+    process = await asyncio.create_subprocess_exec(
+        *HELIOGRAPH,
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        env={**os.environ, "HELIOGRAPH_NTF_STORE_URL": url},
+    )
+    async with asyncio.timeout(60):
+        text, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, text.decode()
+
+
+async def test_others_are_refused(workers: Workers, tmp_path: Path) -> None:
+    """A router with other keys, and one that wants the store to itself."""
+    other = tmp_path / "other"
+    await init("ntf", other)
+    start = ("ntf", "start", "--dir", str(other), "--port", "0")
+    code, text = await _output(*start, "--workers", "1", url=workers.url)
+    assert code != 0
+    assert "a router with other keys uses this store" in text
+    code, text = await _output(*start, url=workers.url)
+    assert code != 0
+    assert "another router uses this database" in text
+
+
+async def test_sqlite_is_refused(tmp_path: Path) -> None:
+    await init("ntf", tmp_path / "ntf")
+    start = ("ntf", "start", "--dir", str(tmp_path / "ntf"), "--port", "0", "--workers", "2")
+    code, text = await _output(*start, url=f"sqlite:///{tmp_path}/ntf.db")
+    assert code != 0
+    assert "SQLite is for one process" in text

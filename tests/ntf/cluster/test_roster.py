@@ -1,0 +1,273 @@
+"""Leases, fencing and hand-over: every pair of state and event, and a model of many processes."""
+
+from dataclasses import dataclass, field
+from itertools import product
+
+import pytest
+from hypothesis import settings as hypothesis_settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from heliograph.ntf.cluster import roster as core
+from heliograph.ntf.cluster.roster import LeaseClock, Member, Roster, Shard
+
+LEASE = 5_000
+ONE, TWO, THREE = 1, 2, 3
+KEY = (7, 0)
+
+
+def renewed(roster: Roster, process_id: int, now: int = 1_000, **options: bool) -> Roster:
+    return core.renew(
+        roster, process_id, now, LEASE, may_remove=options.get("may_remove", True), ready=()
+    )
+
+
+def members(*numbers: int, leaving: int | None = None, expired: int | None = None) -> Roster:
+    return Roster(
+        {
+            number: Member(500 if number == expired else 9_000, number == leaving)
+            for number in numbers
+        }
+    )
+
+
+STATES = {
+    "free": Shard(),
+    "owned": Shard(ONE),
+    "owned by another": Shard(TWO),
+    "moving here": Shard(ONE, TWO),
+    "moving away": Shard(TWO, ONE),
+    "of a dead owner": Shard(THREE),
+    "from a dead owner": Shard(ONE, THREE),
+    "moving to a dead owner": Shard(THREE, ONE),
+}
+EVENTS = ("renewed", "ready", "other renewed", "left", "other left", "other expired", "leaving")
+EXPECTED = {
+    "free": (ONE, None),
+    "owned": (ONE, None),
+    "owned by another": (TWO, None),
+    "moving here": (ONE, TWO),
+    "moving away": (TWO, ONE),
+    "of a dead owner": (ONE, None),
+    "from a dead owner": (ONE, None),
+    "moving to a dead owner": (ONE, None),
+}
+"""After a renewal of a member."""
+DIFFERENT = {
+    ("moving here", "ready"): (ONE, None),
+    **{(state, "left"): (TWO, None) for state in STATES},
+    **{(state, "other left"): (ONE, None) for state in STATES},
+    **{(state, "other expired"): (ONE, None) for state in STATES},
+    ("free", "leaving"): (TWO, None),
+    ("owned", "leaving"): (TWO, ONE),
+    ("of a dead owner", "leaving"): (TWO, None),
+    ("from a dead owner", "leaving"): (TWO, ONE),
+    ("moving to a dead owner", "leaving"): (TWO, ONE),
+}
+
+
+@pytest.mark.parametrize(("state", "event"), [*product(STATES, EVENTS)])
+def test_every_state_and_event(state: str, event: str) -> None:
+    roster = Roster(members(ONE, TWO).members, {KEY: STATES[state]})
+    match event:
+        case "renewed":
+            roster = renewed(roster, ONE)
+        case "ready":
+            roster = core.renew(roster, ONE, 1_000, LEASE, may_remove=True, ready=[KEY])
+        case "other renewed":
+            roster = renewed(roster, TWO)
+        case "left":
+            roster = core.leave(roster, ONE)
+        case "other left":
+            roster = core.leave(roster, TWO)
+        case "other expired":
+            expired = members(ONE, TWO, expired=TWO).members
+            roster = renewed(Roster(expired, roster.shards), ONE)
+        case "leaving":
+            leaving = members(ONE, TWO, leaving=ONE).members
+            roster = renewed(Roster(leaving, roster.shards), ONE)
+    owner, previous = DIFFERENT.get((state, event), EXPECTED[state])
+    assert roster.shards[KEY] == Shard(owner, previous)
+
+
+def test_a_member_that_is_late_is_removed_only_by_one_who_may() -> None:
+    roster = members(ONE, TWO, expired=TWO)
+    assert renewed(roster, ONE, may_remove=False).members.keys() == {ONE, TWO}
+    assert renewed(roster, ONE).members.keys() == {ONE}
+
+
+def test_the_last_member_that_leaves_keeps_what_nobody_takes() -> None:
+    roster = Roster(members(ONE, leaving=ONE).members, {KEY: Shard(ONE)})
+    assert renewed(roster, ONE).shards[KEY] == Shard(ONE)
+    assert core.leave(roster, ONE).shards[KEY] == Shard()
+
+
+def test_shards_are_balanced_and_stay() -> None:
+    roster = Roster(members(ONE).members, {(number, 0): Shard(ONE) for number in range(9)})
+    roster = Roster({**roster.members, TWO: Member(9_000), THREE: Member(9_000)}, roster.shards)
+    roster = renewed(roster, ONE)
+    assert [len(roster.owned_by(number)) for number in (ONE, TWO, THREE)] == [3, 3, 3]
+    assert len(roster.left_by(ONE)) == 6
+    assert renewed(roster, TWO).shards == roster.shards
+
+
+def test_a_lease_by_ones_own_clock() -> None:
+    clock = LeaseClock(5.0)
+    assert not clock.may_send(0.0)
+    assert not clock.may_remove(0.0)
+    for second in range(6):
+        clock.renewed(float(second))
+    assert clock.may_remove(5.1)
+    assert clock.may_send(9.9)
+    assert not clock.may_send(10.0)
+    # The database was away: nobody could renew, so nobody is removed for the time of a lease.
+    assert not clock.may_remove(8.0)
+    clock.renewed(8.0)
+    assert not clock.may_remove(8.1)
+    for second in range(9, 14):
+        clock.renewed(float(second))
+    assert clock.may_remove(13.1)
+
+
+@dataclass
+class _Node:
+    """A process: what it knows, which may be old."""
+
+    clock: LeaseClock
+    seen: Roster
+    is_stopped: bool = False
+    listening: set[core.ShardId] = field(default_factory=set)
+
+
+class Cluster(RuleBasedStateMachine):
+    """Processes that start, stop, continue, die and leave, with any delays between.
+
+    The database is one value; each step of a process is one transaction on it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+        self.stored = Roster()
+        self.nodes: dict[int, _Node] = {}
+        self.fenced: set[int] = set()
+        self.next = 1
+        self.writes: list[tuple[int, core.ShardId]] = []
+
+    @initialize(count=st.integers(1, 6))
+    def begin(self, count: int) -> None:
+        self.stored = Roster({}, {(number, 0): Shard() for number in range(count)})
+        self.start()
+
+    @precondition(lambda self: len(self.nodes) < 5)
+    @rule()
+    def start(self) -> None:
+        number, self.next = self.next, self.next + 1
+        self.stored = core.join(self.stored, number, self.now, LEASE)
+        self.nodes[number] = _Node(LeaseClock(LEASE / 1000), self.stored)
+        self.nodes[number].clock.renewed(self.now / 1000)
+
+    def _some(self, index: int) -> int | None:
+        running = [number for number, node in self.nodes.items() if not node.is_stopped]
+        return running[index % len(running)] if running else None
+
+    @rule(index=st.integers(0, 9), is_ready=st.booleans())
+    def renew(self, index: int, is_ready: bool) -> None:
+        number = self._some(index)
+        if number is None:
+            return
+        node = self.nodes[number]
+        if number not in self.stored.members:  # the guard of its transaction
+            self.fenced.add(number)
+            del self.nodes[number]
+            return
+        now = self.now / 1000
+        node.listening &= node.seen.owned_by(number) | node.seen.left_by(number)
+        node.listening |= node.seen.owned_by(number)
+        ready = node.listening & node.seen.owned_by(number) if is_ready else set()
+        self.stored = node.seen = core.renew(
+            self.stored,
+            number,
+            self.now,
+            LEASE,
+            may_remove=node.clock.may_remove(now),
+            ready=ready,
+        )
+        node.clock.renewed(now)
+
+    @rule(index=st.integers(0, 9))
+    def write_status(self, index: int) -> None:
+        """A process writes what it believes to own; the transaction checks."""
+        number = self._some(index)
+        if number is None or number not in self.stored.members:
+            return
+        for key in self.nodes[number].seen.owned_by(number):
+            if self.stored.shards[key].owner == number:
+                self.writes.append((number, key))
+
+    @rule(seconds=st.integers(1, 8))
+    def wait(self, seconds: int) -> None:
+        self.now += seconds * 1000
+
+    @rule(index=st.integers(0, 9))
+    def kill(self, index: int) -> None:
+        number = self._some(index)
+        if number is not None:
+            del self.nodes[number]
+
+    @rule(index=st.integers(0, 9))
+    def stop(self, index: int) -> None:
+        number = self._some(index)
+        if number is not None:
+            self.nodes[number].is_stopped = True
+
+    @rule()
+    def resume_all(self) -> None:
+        for node in self.nodes.values():
+            node.is_stopped = False
+
+    @rule(index=st.integers(0, 9))
+    def leave(self, index: int) -> None:
+        number = self._some(index)
+        if number is not None and number in self.stored.members:
+            self.stored = core.leave(self.stored, number)
+            del self.nodes[number]
+
+    @invariant()
+    def owners_are_members(self) -> None:
+        for shard in self.stored.shards.values():
+            assert shard.owner is None or shard.owner in self.stored.members
+            assert shard.previous is None or shard.previous in self.stored.members
+            assert shard.owner is None or shard.owner != shard.previous
+
+    @invariant()
+    def nobody_sends_who_was_removed(self) -> None:
+        for number, node in self.nodes.items():
+            if number not in self.stored.members:
+                assert not node.clock.may_send(self.now / 1000)
+
+    @invariant()
+    def a_number_is_used_once(self) -> None:
+        assert not self.fenced & self.stored.members.keys()
+
+    def teardown(self) -> None:
+        """In the end those that are left own everything, evenly."""
+        self.resume_all()
+        self.start()
+        for _ in range(30):
+            self.now += 1000
+            for index in range(len(self.nodes)):
+                self.renew(index, is_ready=True)
+        assert self.stored.members.keys() == self.nodes.keys()
+        loads = [len(self.stored.owned_by(number)) for number in self.stored.members]
+        assert sum(loads) == len(self.stored.shards)
+        assert max(loads) - min(loads) <= 1
+        for key, shard in self.stored.shards.items():
+            assert shard == Shard(shard.owner)
+            listening = [number for number, node in self.nodes.items() if key in node.listening]
+            assert listening == [shard.owner]
+
+
+Cluster.TestCase.settings = hypothesis_settings(
+    max_examples=100, stateful_step_count=40, deadline=None
+)
+TestCluster = Cluster.TestCase

@@ -1,0 +1,334 @@
+"""Several processes of one router: any serves any client, one owns each subscription."""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from heliograph.db.dialects import Transaction, open_dialect
+from heliograph.db.errors import DatabaseError, DatabaseFenced, DatabaseOwned
+from heliograph.ntf.cluster import tables
+from heliograph.ntf.cluster.member import ClusterMember
+from heliograph.ntf.cluster.subscribers import ShardSubscribers
+from heliograph.ntf.cluster.tables import Process
+from heliograph.ntf.limits import NtfLimits
+from heliograph.ntf.router import NtfRouter
+from heliograph.ntf.store import pending
+from heliograph.ntf.store.pending import NmsgOutcome
+from heliograph.ntf.store.records import Incoming
+from heliograph.runtime.limits import RateLimit
+from heliograph.wire import ntf, smp
+from heliograph.wire.ntf.tokens import SubscriptionState, TokenStatus
+from tests.ntf.cluster.support import CLUSTER, Cluster, MemberWorld, a_cluster
+from tests.ntf.support import AUTH, OK, QUOTA, Recorder, a_device
+from tests.waiting import eventually, until
+
+
+def owners(cluster: Cluster) -> list[int]:
+    dialect = open_dialect(cluster.url, read_only=True)
+    try:
+        return [owner for (owner,) in dialect.query("SELECT owner FROM shards", ())]
+    finally:
+        dialect.close()
+
+
+def member_of(world: MemberWorld) -> ClusterMember:
+    assert world.router.member is not None
+    return world.router.member
+
+
+def connected(world: MemberWorld) -> int:
+    return sum(item.is_resubscribed for item in world.router.subscribers.values())
+
+
+async def test_any_process_serves_any_client(tmp_path: Path) -> None:
+    """What one changes, another answers at once."""
+    async with a_cluster(tmp_path, 2) as cluster:
+        one, other = cluster.members
+        phone = await one.phone()
+        await phone.tnew()
+        here, there = phone.client, await other.connect()
+        phone.client = there
+        assert await phone.tchk() in (TokenStatus.REGISTERED, TokenStatus.CONFIRMED)
+        phone.client = here
+        assert await phone.tvfy(await phone.code()) == OK
+        for client in (there, here):
+            phone.client = client
+            assert await phone.tchk() is TokenStatus.ACTIVE
+        assert await phone.ask(ntf.TDEL(), phone.token_id) == OK
+        phone.client = there
+        assert await phone.ask(ntf.TCHK(), phone.token_id) == AUTH
+
+
+async def test_a_queue_added_at_one_process_is_subscribed_by_its_owner(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path, 2) as cluster:
+        one, other = cluster.members
+        phone = await one.registered()
+        queues = await one.queues(3)
+        await phone.subscribe(queues[0])
+        phone.client = await other.connect()
+        for queue in queues[1:]:
+            await phone.subscribe(queue)
+        assert [connected(world) for world in cluster.members] == [1, 0]
+        await one.send(*queues)
+        await phone.notified_of(*queues)
+
+
+async def test_work_moves_without_a_gap_when_a_process_leaves(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path, 1) as cluster:
+        [one] = cluster.members
+        phone = await one.registered()
+        queue = await one.queue()
+        await phone.subscribe(queue)
+        other = await cluster.add()
+        assert owners(cluster) == [member_of(one).process_id]
+        phone.client = await other.connect()
+        closing = asyncio.create_task(cluster.leave(one))
+        while not closing.done():
+            await one.send(queue)
+            await asyncio.sleep(0.05)
+        await closing
+        assert owners(cluster) == [member_of(other).process_id]
+        assert connected(other) == 1
+        await one.send_and_receive(queue)
+        await phone.notified_of(queue)
+        await other.until_none_pending()
+
+
+async def test_a_member_that_was_removed_cannot_write(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path, 1) as cluster:
+        [one] = cluster.members
+        process = Process("late", one.fingerprint, "test")
+        late = await ClusterMember.join(cluster.url, process, lease=CLUSTER.lease)
+        await until(lambda: late.process_id in member_of(one).roster.members)
+        await until(lambda: late.process_id not in member_of(one).roster.members)
+        with pytest.raises(DatabaseFenced):
+            await late.database.write(lambda tx: None)
+        assert not late.may_send
+        await late.run()
+        assert late.fenced.is_set()
+        await late.database.close()
+
+
+async def test_claimed_pushes_are_taken_over(tmp_path: Path) -> None:
+    """A push in flight is nobody else's, until its process is gone."""
+    async with a_cluster(tmp_path, 1) as cluster:
+        [one] = cluster.members
+        process = Process("late", one.fingerprint, "test")
+        late = await ClusterMember.join(cluster.url, process, lease=CLUSTER.lease)
+        phone = await one.registered()
+        queue = await one.queue()
+        await phone.subscribe(queue)
+        claimed = "UPDATE pending_pushes SET owner = ? WHERE kind = 'message'"
+
+        def hold(tx: Transaction) -> None:
+            tx.execute(claimed, (late.process_id,))
+            tx.execute("UPDATE tokens SET status = 'CONFIRMED'")
+
+        # As if the other had stored it and were about to push it.
+        await one.router.store.database.write(
+            lambda tx: tx.execute("UPDATE tokens SET status = 'CONFIRMED'")
+        )
+        await one.send(queue)
+        await eventually(one.pending_pushes)
+        await late.renew()
+        await late.database.write(hold)
+        await late.database.write(lambda tx: tx.execute("UPDATE tokens SET status = 'ACTIVE'"))
+        one.router.outbox.wake()
+        assert await phone.is_quiet()
+        await phone.notified_of(queue)  # once the lease has ended
+        assert late.process_id not in member_of(one).roster.members
+        await late.database.close()
+
+
+async def test_two_processes_push_one_notification_once(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path, 3) as cluster:
+        one = cluster.members[0]
+        phone = await one.registered()
+        queues = await one.queues(5)
+        for queue in queues:
+            await phone.subscribe(queue)
+        for _ in range(10):
+            await one.send(*queues)
+        await one.until_none_pending()
+        newest = [
+            tuple(sorted(item.nonce for item in phone.open(push)))
+            for push in one.apns.accepted(phone.device)
+            if isinstance(push, ntf.push.MessagePush)
+        ]
+        assert len(newest) == len({*newest})
+
+
+async def test_what_is_resent_to_another_process_is_a_repeat(tmp_path: Path) -> None:
+    """Also if newer ones of the same queue were stored since."""
+    async with a_cluster(tmp_path, 2) as cluster:
+        one, other = cluster.members
+        phone = await one.registered()
+        queue = await one.queue()
+        await phone.subscribe(queue)
+        nonces = [bytes([number]) * 24 for number in range(3)]
+
+        async def receive(world: MemberWorld, *some: bytes) -> list[NmsgOutcome]:
+            incoming = [Incoming(queue.notifier_id, nonce, b"meta", 1.0) for nonce in some]
+            stored: pending.StoredBatch = await world.router.store.receive(1, incoming)
+            return [item.outcome for item in stored.received]
+
+        stored, repeated = NmsgOutcome.STORED, NmsgOutcome.REPEATED
+        assert await receive(one, *nonces[:2]) == [stored, stored]
+        assert await receive(other, nonces[0]) == [repeated]
+        assert await receive(other, nonces[1], nonces[2]) == [repeated, stored]
+        assert await receive(one, nonces[2]) == [repeated]
+        assert await receive(one, nonces[0]) == [repeated]
+
+
+async def test_numbers_grow_over_all_processes(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path, 2) as cluster:
+        taken = []
+        for _ in range(3):
+            for world in cluster.members:
+                take = partial(member_of(world).take, count=2)
+                taken.append(await member_of(world).database.write(take))
+        assert taken == sorted({*taken})
+        assert all(after - before >= 2 for before, after in pairwise(taken))
+
+
+async def test_registrations_are_limited_over_all_processes(tmp_path: Path) -> None:
+    limits = NtfLimits(new_tokens_per_minute=RateLimit(3))
+    async with a_cluster(tmp_path, 2, replace(CLUSTER, limits=limits)) as cluster:
+        answers = [await (await world.phone()).tnew() for world in cluster.members * 2]
+        assert [answer == QUOTA for answer in answers] == [False, False, False, True]
+
+
+async def test_a_large_router_is_split_and_shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "SPLIT_AT", 4)
+    monkeypatch.setattr(tables.split_large, "__defaults__", (4,))
+    async with a_cluster(tmp_path, 2) as cluster:
+        one = cluster.members[0]
+        phone = await one.registered()
+        queues = await one.queues(12)
+        for queue in queues:
+            await phone.subscribe(queue)
+
+        def is_shared() -> bool:
+            return [connected(world) for world in cluster.members] == [4, 4]
+
+        await until(is_shared)
+        assert len(owners(cluster)) == tables.SHARDS
+
+        async def is_settled() -> bool:
+            sql = "SELECT 1 FROM shards WHERE previous IS NOT NULL"
+            return not await one.read(lambda tx: tx.query(sql))
+
+        await eventually(is_settled)
+        for queue in queues:  # one push carries only the last few
+            await one.send(queue)
+            await phone.notified_of(queue)
+        rows = await one.read(lambda tx: tx.query("SELECT DISTINCT status FROM subscriptions"))
+        assert rows == [("ACTIVE",)]
+
+
+async def test_a_queue_that_a_former_owner_took_is_reclaimed(tmp_path: Path) -> None:
+    """It was stopped, perhaps, with NSUB on its way. Another router's END is final."""
+    async with a_cluster(tmp_path, 1) as cluster:
+        [one] = cluster.members
+        phone = await one.registered()
+        queue = await one.queue()
+        subscription = await phone.subscribe(queue)
+        thief = await one.smp.connect()
+        await queue.nsub(thief)
+        ended = queue.notifier_id, smp.END()
+        await until(lambda: ended in thief.pushes)
+        await one.send(queue)
+        await phone.notified_of(queue)
+        await queue.nsub(thief)
+        await phone.until_state(subscription, SubscriptionState.END)
+
+
+async def test_periodic_wake_ups_are_sent_once(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path, 2) as cluster:
+        one, other = cluster.members
+        phone = await one.registered()
+        assert await phone.ask(ntf.TCRN(20), phone.token_id) == OK
+        await one.make_wake_ups_due()
+        await one.apns.push(phone.device)
+        await one.until_none_pending()
+        assert await phone.is_quiet(2.5)
+        assert member_of(one).is_leader
+        assert not member_of(other).is_leader
+
+
+async def test_one_process_has_a_window_for_all(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path, 2) as cluster:
+        await until(lambda: len(member_of(cluster.first).roster.members) == 2)
+        assert member_of(cluster.first).share_of(500) == 250
+        assert member_of(cluster.first).share_of(1) == 1
+
+
+async def test_others_are_refused(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path, 1) as cluster:
+        with pytest.raises(DatabaseError, match=r"other keys uses this store \(process process-0"):
+            await ClusterMember.join(cluster.url, Process("other", b"g" * 32, "test"))
+        with pytest.raises(DatabaseOwned):
+            await NtfRouter.start(cluster.url, {})
+        sql = "UPDATE processes SET schema = 'older'"
+        await cluster.first.router.store.database.write(lambda tx: tx.execute(sql))
+        with pytest.raises(DatabaseError, match="stop all processes of the old version first"):
+            await ClusterMember.join(cluster.url, Process("x", cluster.first.fingerprint, "test"))
+
+
+async def test_a_clock_that_is_wrong_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with a_cluster(tmp_path, 1) as cluster:
+        member = member_of(cluster.first)
+        sql = (
+            "INSERT INTO processes (process_id, name, fingerprint, version, schema, is_leaving,"
+            " skew, expires_at) VALUES (99, 'slow/1', ?, 'test', '', 0, -61000, ?)"
+        )
+        await member.database.write(
+            lambda tx: tx.execute(sql, (b"f" * 32, tables.now(tx) + 60_000))
+        )
+        await until(lambda: "clocks differ from the database's (slow/1 by -61 s)" in caplog.text)
+
+
+async def test_a_subscription_deleted_elsewhere_ends_its_subscriber(tmp_path: Path) -> None:
+    async with a_cluster(tmp_path, 2) as cluster:
+        one, other = cluster.members
+        phone = await one.registered()
+        subscription = await phone.subscribe(await one.queue())
+        phone.client = await other.connect()
+        assert await phone.ask(ntf.SDEL(), subscription) == OK
+        await until(lambda: not any(len(world.router.subscribers) for world in cluster.members))
+        assert isinstance(one.router.subscribers, ShardSubscribers)
+
+
+async def test_the_outcome_of_a_push_is_stored_by_its_process(tmp_path: Path) -> None:
+    """Notifications that others store while a push is in flight are pushed after it."""
+    recorder = Recorder()
+    async with a_cluster(tmp_path, 2) as cluster:
+        one, other = cluster.members
+        for world in cluster.members:
+            for lane in world.router.outbox.lanes.values():
+                lane.provider = recorder
+        phone = await one.phone(a_device())
+        await phone.tnew()
+        await until(lambda: len(recorder.deliveries) == 1)
+        await one.router.store.database.write(
+            lambda tx: tx.execute("UPDATE tokens SET status = 'ACTIVE'")
+        )
+        queue = await one.queue()
+        await phone.subscribe(queue)
+        recorder.gate.clear()
+        for count, world in enumerate((one, other), 1):
+            incoming = [Incoming(queue.notifier_id, bytes([count]) * 24, b"m", 1.0)]
+            stored = await world.router.store.receive(1, incoming)
+            world.router.outbox.offer(stored.pushes)
+            assert len(stored.pushes) == (count == 1)
+        recorder.gate.set()
+        await one.until_none_pending()
+        assert len(recorder.deliveries) == 3
