@@ -16,7 +16,7 @@ import pytest
 from heliograph.db.dialects import open_dialect
 from heliograph.db.sql import Row
 from tests.faults.processes import Process, init
-from tests.faults.test_ntf_faults import SEED, Theatre
+from tests.faults.test_ntf_faults import SEED, FaultWorld
 from tests.faults.test_workers import LEASE, Workers
 from tests.waiting import eventually
 
@@ -26,7 +26,7 @@ WORKERS = (2, 1)
 FAULTS = ("worker", "worker", "stopped", "stopped", "rolling", "machine", "reset", "slow", "429")
 
 
-class ClusterTheatre(Theatre):
+class ClusterWorld(FaultWorld):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, "postgresql")
         self.machines: list[Workers] = []
@@ -123,15 +123,15 @@ class ClusterTheatre(Theatre):
 @pytest.mark.timeout(7200)
 async def test_every_notification_is_covered_by_a_cluster(tmp_path: Path) -> None:
     print(f"\nHELIOGRAPH_FAULT_SEED={SEED}, {ROUNDS} rounds")  # noqa: T201
-    theatre = ClusterTheatre(tmp_path)
+    world = ClusterWorld(tmp_path)
     try:
-        await theatre.start()
+        await world.start()
         for number in range(1, ROUNDS + 1):
-            await theatre.play(number)
-            await theatre.until_owned()
+            await world.play(number)
+            await world.until_owned()
             if number % 25 == 0:
-                print(f"{number} rounds, {theatre.pushes} pushes", flush=True)  # noqa: T201
-        summary = dict(theatre.faults)
-        print(f"{theatre.sent} sent, {theatre.pushes} pushes, faults: {summary}")  # noqa: T201
+                print(f"{number} rounds, {world.pushes} pushes", flush=True)  # noqa: T201
+        summary = dict(world.faults)
+        print(f"{world.sent} sent, {world.pushes} pushes, faults: {summary}")  # noqa: T201
     finally:
-        await theatre.close()
+        await world.close()

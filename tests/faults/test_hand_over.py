@@ -24,13 +24,13 @@ from heliograph.transport.errors import ClientError
 from heliograph.wire.addresses import ServerAddress
 from tests.faults.processes import Process
 from tests.faults.relay import Relay
-from tests.faults.test_ntf_faults import SEED, Line, Theatre
+from tests.faults.test_ntf_faults import SEED, FaultWorld, Line
 
 ROUNDS = int(os.environ.get("HELIOGRAPH_HAND_OVER_ROUNDS", "1"))
 WORLDS = int(os.environ.get("HELIOGRAPH_HAND_OVER_WORLDS", "1"))
 
 
-class HandOver(Theatre):
+class HandOver(FaultWorld):
     """Routers with a relay between them, and one fault a round."""
 
     tokens, queues = 4, 6

@@ -74,7 +74,7 @@ class Device:
     status: TokenStatus = TokenStatus.ACTIVE
 
 
-class Theatre:
+class FaultWorld:
     tokens, queues = 4, 5
     """How many tokens there are, and queues of each."""
 
@@ -482,37 +482,37 @@ class Theatre:
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
 async def test_every_notification_is_covered(tmp_path: Path, store: str) -> None:
     print(f"\nHELIOGRAPH_FAULT_SEED={SEED}, {ROUNDS} rounds, {store}")  # noqa: T201
-    theatre = Theatre(tmp_path, store)
+    world = FaultWorld(tmp_path, store)
     try:
-        await theatre.start()
+        await world.start()
         for number in range(1, ROUNDS + 1):
-            await theatre.play(number)
+            await world.play(number)
             if number % 25 == 0:
-                print(f"{number} rounds, {theatre.pushes} pushes", flush=True)  # noqa: T201
-        summary = dict(theatre.faults)
-        print(f"{theatre.sent} sent, {theatre.pushes} pushes, faults: {summary}")  # noqa: T201
+                print(f"{number} rounds, {world.pushes} pushes", flush=True)  # noqa: T201
+        summary = dict(world.faults)
+        print(f"{world.sent} sent, {world.pushes} pushes, faults: {summary}")  # noqa: T201
     finally:
-        await theatre.close()
+        await world.close()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("store", ["sqlite", "postgresql"])
-async def test_what_arrived_while_the_store_stood_still_outlives_a_kill(
+async def test_what_arrived_while_the_store_was_stalled_survives_a_kill(
     tmp_path: Path, store: str
 ) -> None:
     """The messaging router would call it delivered if the connection lasted."""
-    theatre = Theatre(tmp_path, store)
+    world = FaultWorld(tmp_path, store)
     try:
-        await theatre.start()
-        lines = [line for device in theatre.devices for line in device.lines.values()]
+        await world.start()
+        lines = [line for device in world.devices for line in device.lines.values()]
         for number in range(1, 4):
-            with theatre.frozen_store():
-                await asyncio.gather(*(theatre.send_some(line, 5) for line in lines))
+            with world.frozen_store():
+                await asyncio.gather(*(world.send_some(line, 5) for line in lines))
                 await asyncio.sleep(2.0)
-                await theatre.ntf.kill()
-            await theatre.ntf.start()
-            await theatre.settle(number)
-        assert theatre.sent >= 3 * 5 * len(lines)
+                await world.ntf.kill()
+            await world.ntf.start()
+            await world.settle(number)
+        assert world.sent >= 3 * 5 * len(lines)
     finally:
-        await theatre.close()
+        await world.close()

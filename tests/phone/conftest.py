@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from tests.agent.notifications.support import agent_world
-from tests.phone.street import Street
+from tests.phone.world import PhoneWorld
 
 
 @pytest.fixture
-async def street(tmp_path: Path) -> AsyncIterator[Street]:
-    async with agent_world(tmp_path) as world:
-        street = Street(world, await world.smp())
+async def world(tmp_path: Path) -> AsyncIterator[PhoneWorld]:
+    async with agent_world(tmp_path) as routers:
+        world = PhoneWorld(routers, await routers.smp())
         try:
-            yield street
+            yield world
         finally:
-            for phone in street.phones:
+            for phone in world.phones:
                 await phone.close()

@@ -13,7 +13,7 @@ from heliograph.phone.errors import PhoneError
 from heliograph.phone.phone import Phone
 from heliograph.phone.watch import Screen
 from tests.agent.notifications.support import TIMEOUT
-from tests.phone.street import Street
+from tests.phone.world import PhoneWorld
 from tests.waiting import eventually
 
 Condition = Callable[[Screen], Awaitable[object]]
@@ -72,9 +72,9 @@ async def ask_private(alice: Phone, bob: Phone) -> None:
 
 @pytest.mark.parametrize("way", ["session", "notification", "respond", "respond as any"])
 async def test_a_request_is_answered_by_the_profile_it_was_made_to(
-    street: Street, way: str
+    world: PhoneWorld, way: str
 ) -> None:
-    alice, bob = await street.phone("Work"), await street.phone("bob")
+    alice, bob = await world.phone("Work"), await world.phone("bob")
     await ask_private(alice, bob)
     [row] = await alice.store.read(lambda tx: chats.contacts(tx, 2))
     assert (row.stage, row.name) == (ContactStage.REQUESTED, "bob")
@@ -105,8 +105,8 @@ async def test_a_request_is_answered_by_the_profile_it_was_made_to(
     assert active.name == ("Work" if way == "session" else "Private"), "a response switches"
 
 
-async def test_a_rejected_request_is_forgotten(street: Street) -> None:
-    alice, bob = await street.phone("Work"), await street.phone("bob")
+async def test_a_rejected_request_is_forgotten(world: PhoneWorld) -> None:
+    alice, bob = await world.phone("Work"), await world.phone("bob")
     await ask_private(alice, bob)
     async with alice.app("Private") as app:
         assert await app.respond("bob", False) == "request"
@@ -115,8 +115,8 @@ async def test_a_rejected_request_is_forgotten(street: Street) -> None:
             await app.respond("bob", True)
 
 
-async def test_contacts_of_one_profile_are_not_those_of_another(street: Street) -> None:
-    alice, bob = await street.phone("Work"), await street.phone("bob")
+async def test_contacts_of_one_profile_are_not_those_of_another(world: PhoneWorld) -> None:
+    alice, bob = await world.phone("Work"), await world.phone("bob")
     await ask_private(alice, bob)
     async with alice.app() as app:
         with pytest.raises(PhoneError, match="there are: none"):
@@ -125,8 +125,8 @@ async def test_contacts_of_one_profile_are_not_those_of_another(street: Street) 
     assert (await alice.status()).contacts == []
 
 
-async def test_a_call_is_answered(street: Street) -> None:
-    alice, bob = await street.phone("alice"), await street.phone("bob")
+async def test_a_call_is_answered(world: PhoneWorld) -> None:
+    alice, bob = await world.phone("alice"), await world.phone("bob")
     async with alice.app() as app:
         link = await app.invite("bob")
     async with bob.app() as app:
@@ -145,9 +145,9 @@ async def test_a_call_is_answered(street: Street) -> None:
 
 
 async def test_deleting_a_profile_deletes_its_connections_and_the_last_one_the_token(
-    street: Street,
+    world: PhoneWorld,
 ) -> None:
-    alice, bob = await street.registered("Work"), await street.phone("bob")
+    alice, bob = await world.registered("Work"), await world.phone("bob")
     async with alice.app() as app:
         work = await app.invite("carol")
     await ask_private(alice, bob)
@@ -172,8 +172,8 @@ async def test_deleting_a_profile_deletes_its_connections_and_the_last_one_the_t
     assert work
 
 
-async def test_a_hidden_profile_needs_its_password(street: Street) -> None:
-    alice, bob = await street.phone("Work"), await street.phone("bob")
+async def test_a_hidden_profile_needs_its_password(world: PhoneWorld) -> None:
+    alice, bob = await world.phone("Work"), await world.phone("bob")
     await ask_private(alice, bob)
     profiles = alice.profiles
     with pytest.raises(PhoneError, match="active profile"):
@@ -203,8 +203,8 @@ async def test_a_hidden_profile_needs_its_password(street: Street) -> None:
     assert [user.name for user in await profiles.list()] == ["Work", "Private"]
 
 
-async def test_names_of_profiles(street: Street) -> None:
-    alice = await street.phone("alice")
+async def test_names_of_profiles(world: PhoneWorld) -> None:
+    alice = await world.phone("alice")
     with pytest.raises(PhoneError, match="already"):
         await alice.profiles.create("alice")
     with pytest.raises(PhoneError, match="there are: alice"):

@@ -19,7 +19,7 @@ from heliograph.phone.phone import Phone, PhoneError, SendRefused
 from heliograph.wire.ntf.tokens import NotificationsMode as Mode, TokenStatus
 from tests.agent.notifications.support import TIMEOUT
 from tests.db.postgres import shared_postgres
-from tests.phone.street import SOON, Street
+from tests.phone.world import SOON, PhoneWorld
 from tests.waiting import eventually, until
 
 COUNT_SUBSCRIPTIONS = "SELECT COUNT(*) FROM subscriptions"
@@ -63,11 +63,11 @@ async def until_subscribed(phone: Phone, count: int) -> None:
 
 
 async def test_a_mode_is_recorded_while_the_router_is_down(
-    street: Street, capsys: pytest.CaptureFixture[str]
+    world: PhoneWorld, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    alice, bob = await street.registered("alice"), await street.phone("bob")
+    alice, bob = await world.registered("alice"), await world.phone("bob")
     await connected(alice, bob)
-    await street.world.stop_ntf()
+    await world.routers.stop_ntf()
     try:
         async with alice.app() as app:
             with pytest.raises(RouterError) as caught:
@@ -78,12 +78,12 @@ async def test_a_mode_is_recorded_while_the_router_is_down(
             assert await token_commands.change_mode(alice, app, Mode.PERIODIC) == 0
         assert "once the router can be reached" in capsys.readouterr().out
     finally:
-        await street.world.start_ntf()
-    async with street.watched(alice):
+        await world.routers.start_ntf()
+    async with world.watched(alice):
         await until_subscribed(alice, 0)
 
         async def is_periodic() -> bool:
-            rows = await street.world.ntf.read(
+            rows = await world.routers.ntf.read(
                 lambda tx: tx.query("SELECT cron_minutes FROM tokens")
             )
             return [tuple(row) for row in rows] == [(20,)]
@@ -91,22 +91,22 @@ async def test_a_mode_is_recorded_while_the_router_is_down(
         await eventually(is_periodic, TIMEOUT)
 
 
-async def test_a_mode_that_cannot_be_is_not_recorded(street: Street) -> None:
-    alice = await street.phone("alice")
+async def test_a_mode_that_cannot_be_is_not_recorded(world: PhoneWorld) -> None:
+    alice = await world.phone("alice")
     async with alice.app() as app:
         with pytest.raises(Prohibited):
             await app.set_mode(Mode.INSTANT)
     assert await modes(alice) == (Mode.OFF, None)
 
 
-async def test_a_watch_subscribes_again_after_off(street: Street) -> None:
-    alice, bob = await street.registered("alice"), await street.phone("bob")
+async def test_a_watch_subscribes_again_after_off(world: PhoneWorld) -> None:
+    alice, bob = await world.registered("alice"), await world.phone("bob")
     await connected(alice, bob)
     async with alice.app() as app:
         assert await app.set_mode(Mode.OFF) is None
         assert await app.settle()
         assert await app.agent.notifications.subscriptions() == []
-    async with street.watched(alice) as screen:
+    async with world.watched(alice) as screen:
         async with alice.app() as app:
             assert await app.set_mode(Mode.INSTANT) is TokenStatus.REGISTERED
         await until_subscribed(alice, 1)
@@ -120,9 +120,9 @@ async def test_a_watch_subscribes_again_after_off(street: Street) -> None:
 
 
 async def test_the_mode_command_verifies_and_subscribes(
-    street: Street, capsys: pytest.CaptureFixture[str]
+    world: PhoneWorld, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    alice, bob = await street.registered("alice"), await street.phone("bob")
+    alice, bob = await world.registered("alice"), await world.phone("bob")
     await connected(alice, bob)
     for mode, token, subscribed in (("off", "deleted", 0), ("instant", "ACTIVE", 1)):
         async with alice.app() as app:
@@ -133,10 +133,10 @@ async def test_the_mode_command_verifies_and_subscribes(
 
 
 async def test_the_mode_command_says_what_is_next(
-    street: Street, capsys: pytest.CaptureFixture[str]
+    world: PhoneWorld, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Pushes of a token that a real device has are not seen here."""
-    alice = await street.registered("alice")
+    alice = await world.registered("alice")
     async with alice.app() as app:
         await app.set_mode(Mode.OFF)
     await phone_sources.save_none(alice)
@@ -148,9 +148,9 @@ async def test_the_mode_command_says_what_is_next(
 # What is left to do.
 
 
-async def test_a_token_is_registered_later_if_the_router_is_down(street: Street) -> None:
-    alice = await street.phone("alice")
-    await street.world.stop_ntf()
+async def test_a_token_is_registered_later_if_the_router_is_down(world: PhoneWorld) -> None:
+    alice = await world.phone("alice")
+    await world.routers.stop_ntf()
     try:
         options = Namespace(
             dir=alice.directory,
@@ -158,14 +158,14 @@ async def test_a_token_is_registered_later_if_the_router_is_down(street: Street)
             user=None,
             user_password_file=None,
             token=None,
-            apns=street.control_url,
+            apns=world.control_url,
             mode="instant",
             timeout=TIMEOUT,
         )
         with pytest.raises(PhoneError, match="until the router can be reached, while"):
             await token_commands.register(options)
     finally:
-        await street.world.start_ntf()
+        await world.routers.start_ntf()
     assert await modes(alice) == (Mode.INSTANT, Mode.INSTANT)
     core = alice.core()
     await core.open()
@@ -175,27 +175,27 @@ async def test_a_token_is_registered_later_if_the_router_is_down(street: Street)
         return info is not None and info.status is TokenStatus.ACTIVE
 
     try:
-        async with street.watched(alice):
+        async with world.watched(alice):
             await eventually(is_active, TIMEOUT)
     finally:
         await core.close()
 
 
-async def test_the_safety_net_of_instant_mode(street: Street) -> None:
+async def test_the_safety_net_of_instant_mode(world: PhoneWorld) -> None:
     """The router wakes the app every 20 minutes, which finds what no push was about."""
-    alice, bob = await street.registered("alice"), await street.phone("bob")
+    alice, bob = await world.registered("alice"), await world.phone("bob")
     await connected(alice, bob)
     await until_subscribed(alice, 1)
-    await street.world.stop_ntf()
-    with sqlite3.connect(street.world.directory / "ntf" / "ntf.db") as database:
+    await world.routers.stop_ntf()
+    with sqlite3.connect(world.routers.directory / "ntf" / "ntf.db") as database:
         database.execute("DELETE FROM subscriptions")
         assert database.execute("SELECT cron_minutes FROM tokens").fetchall() == [(20,)]
     database.close()
-    await street.world.start_ntf()
-    async with street.watched(alice) as screen:
+    await world.routers.start_ntf()
+    async with world.watched(alice) as screen:
         async with bob.app() as app:
             assert await app.send("alice", Text("unpushed"))
-        store = street.world.ntf.router.store
+        store = world.routers.ntf.router.store
         await store.database.write(lambda tx: tx.execute("UPDATE tokens SET cron_due_at = 1", ()))
 
         async def is_shown() -> bool:
@@ -204,8 +204,8 @@ async def test_the_safety_net_of_instant_mode(street: Street) -> None:
         await eventually(is_shown, TIMEOUT)
 
 
-async def test_a_muted_contact_is_not_pushed_for(street: Street) -> None:
-    alice, bob = await street.registered("alice"), await street.phone("bob")
+async def test_a_muted_contact_is_not_pushed_for(world: PhoneWorld) -> None:
+    alice, bob = await world.registered("alice"), await world.phone("bob")
     await connected(alice, bob)
     await until_subscribed(alice, 1)
     for muted in (True, False):
@@ -216,16 +216,16 @@ async def test_a_muted_contact_is_not_pushed_for(street: Street) -> None:
         await until_subscribed(alice, expected)
 
         async def is_so(expected: int = expected) -> bool:
-            rows = await street.world.ntf.read(lambda tx: tx.query(COUNT_SUBSCRIPTIONS))
+            rows = await world.routers.ntf.read(lambda tx: tx.query(COUNT_SUBSCRIPTIONS))
             return bool(rows == [(expected,)])
 
         await eventually(is_so, TIMEOUT)
 
 
 async def test_a_watch_ends_though_closing_an_app_outlasts_its_cancellation(
-    street: Street, monkeypatch: pytest.MonkeyPatch
+    world: PhoneWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    alice = await street.registered("alice")
+    alice = await world.registered("alice")
     began = asyncio.Event()
 
     async def closing() -> bool:
@@ -240,23 +240,23 @@ async def test_a_watch_ends_though_closing_an_app_outlasts_its_cancellation(
 
     monkeypatch.setattr(alice, "catch_up", closing)
     async with asyncio.timeout(TIMEOUT):
-        async with street.watched(alice):
+        async with world.watched(alice):
             await began.wait()
 
 
-async def test_kept_messages_leave_while_a_phone_is_watched(street: Street) -> None:
-    alice, bob = await street.registered("alice"), await street.phone("bob")
+async def test_kept_messages_leave_while_a_phone_is_watched(world: PhoneWorld) -> None:
+    alice, bob = await world.registered("alice"), await world.phone("bob")
     await connected(alice, bob)
-    await street.smp.stop()
+    await world.smp.stop()
     async with bob.app() as app:
         row = await app.find("alice")
         await app.agent.send(row.conn_id, b"{}")
         assert not await app.until_sent(row.conn_id, SOON)
         assert not await app.settle(SOON)
-    await street.smp.start()
+    await world.smp.start()
     store = await AgentStore.open(bob.directory)
     try:
-        async with street.watched(bob):
+        async with world.watched(bob):
 
             async def has_left() -> bool:
                 return await store.read(lambda tx: messages.count_outgoing(tx, row.conn_id)) == 0
@@ -266,8 +266,8 @@ async def test_kept_messages_leave_while_a_phone_is_watched(street: Street) -> N
         await store.close()
 
 
-async def test_what_waits_for_a_contact_is_not_left_to_do(street: Street) -> None:
-    alice = await street.registered("alice")
+async def test_what_waits_for_a_contact_is_not_left_to_do(world: PhoneWorld) -> None:
+    alice = await world.registered("alice")
     async with alice.app() as app:
         await app.invite("bob")
         assert not await app.send("bob", Text("when you come"))
@@ -277,8 +277,8 @@ async def test_what_waits_for_a_contact_is_not_left_to_do(street: Street) -> Non
 # Refusals.
 
 
-async def test_a_link_that_was_used_is_refused(street: Street) -> None:
-    alice, bob, carol = [await street.phone(name) for name in ("alice", "bob", "carol")]
+async def test_a_link_that_was_used_is_refused(world: PhoneWorld) -> None:
+    alice, bob, carol = [await world.phone(name) for name in ("alice", "bob", "carol")]
     async with alice.app() as app:
         link = await app.invite("bob", full=True)
     async with bob.app() as app:
@@ -298,8 +298,8 @@ async def test_a_link_that_was_used_is_refused(street: Street) -> None:
         assert await app.send("alice", Text("hello")), "the one that was refused is passed over"
 
 
-async def test_a_chat_that_the_contact_deleted_is_refused(street: Street) -> None:
-    alice, bob = await street.phone("alice"), await street.phone("bob")
+async def test_a_chat_that_the_contact_deleted_is_refused(world: PhoneWorld) -> None:
+    alice, bob = await world.phone("alice"), await world.phone("bob")
     await connected(alice, bob)
     async with alice.app() as app:
         [conn_id] = await app.agent.connections()
@@ -321,8 +321,8 @@ async def test_a_chat_that_the_contact_deleted_is_refused(street: Street) -> Non
 # The provider.
 
 
-async def test_the_address_of_the_provider_is_not_its_control(street: Street) -> None:
-    simulator = street.world.ntf.apns.simulator
+async def test_the_address_of_the_provider_is_not_its_control(world: PhoneWorld) -> None:
+    simulator = world.routers.ntf.apns.simulator
     await phone_sources.check_apns(simulator.control_url)
     for url in (simulator.url, "http://127.0.0.1:9", "http://", f"{simulator.control_url}/x"):
         with pytest.raises(PhoneError, match="prints after the word control"):
@@ -332,13 +332,13 @@ async def test_the_address_of_the_provider_is_not_its_control(street: Street) ->
 # PostgreSQL.
 
 
-async def test_phones_whose_agents_are_in_postgresql(street: Street) -> None:
+async def test_phones_whose_agents_are_in_postgresql(world: PhoneWorld) -> None:
     server = shared_postgres()
-    alice = await street.registered("alice", server.new_url())
-    bob = await street.phone("bob", server.new_url())
+    alice = await world.registered("alice", server.new_url())
+    bob = await world.phone("bob", server.new_url())
     assert not (alice.directory / FILE).exists()
     await connected(alice, bob)
-    async with street.watched(alice) as screen:
+    async with world.watched(alice) as screen:
         async with bob.app() as app:
             await app.send("alice", Text("Meet at noon."))
         await until(lambda: "Meet at noon." in [item.body for item in screen.shown])

@@ -34,7 +34,7 @@ from heliograph.pipeline.tables.tables import open_tables
 from heliograph.transport.errors import ClientError
 from heliograph.wire import smp
 from heliograph.wire.ntf.push import MessagePush, decode_pn_messages, decode_push
-from tests.faults.test_ntf_faults import SEED, Device, Line, Theatre
+from tests.faults.test_ntf_faults import SEED, Device, FaultWorld, Line
 from tests.pipeline.support import pipeline
 
 ROUNDS = int(os.environ.get("HELIOGRAPH_ACCOUNT_ROUNDS", "1"))
@@ -42,7 +42,7 @@ FAULTS = ("ntf", "smp", "outage")
 ROUTERS = ("smp", "ntf")
 
 
-class World(Theatre):
+class World(FaultWorld):
     """With journals of all parts in one directory, and phones that look at every push."""
 
     def __init__(self, directory: Path) -> None:

@@ -50,7 +50,7 @@ def an_invitation(snd_id: bytes = b"theirs", *, can_secure: bool = True) -> Invi
 
 
 @dataclass
-class Desk:
+class InboxRig:
     """A store with one connection, and somebody who writes to it."""
 
     store: AgentStore
@@ -137,9 +137,9 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(place: Path | str) -> AsyncIterator[Desk]:
+async def rig(place: Path | str) -> AsyncIterator[InboxRig]:
     store = await AgentStore.open(place)
-    yield Desk(store)
+    yield InboxRig(store)
     await store.close()
 
 
@@ -160,18 +160,18 @@ LIVE = (RcvStatus.SECURING, RcvStatus.ACTIVE)
     ids=lambda value: getattr(value, "value", type(value).__name__),
 )
 async def test_every_status_with_every_content(
-    desk: Desk, status: RcvStatus, content: Content
+    rig: InboxRig, status: RcvStatus, content: Content
 ) -> None:
-    await desk.prepare(status)
-    receipt = await desk.receive(content)
+    await rig.prepare(status)
+    receipt = await rig.receive(content)
     assert receipt is not None
-    [queue] = await desk.rcv_queues()
-    snd, outgoing = await desk.snd_queues(), await desk.outgoing()
+    [queue] = await rig.rcv_queues()
+    snd, outgoing = await rig.snd_queues(), await rig.outgoing()
     if status in (RcvStatus.DELETING, RcvStatus.GONE):
-        assert (receipt.acknowledge, await desk.remembered()) == (False, 0)
+        assert (receipt.acknowledge, await rig.remembered()) == (False, 0)
         assert (queue.status, snd, outgoing) == (status, [], [])
         return
-    assert (receipt.acknowledge, await desk.remembered()) == (True, 1)
+    assert (receipt.acknowledge, await rig.remembered()) == (True, 1)
     assert queue.last_broker_ts == 1000
     match content:
         case Confirmation() if status is RcvStatus.NEW:
@@ -180,7 +180,7 @@ async def test_every_status_with_every_content(
             assert len(snd) == len(outgoing) == (content.reply is not None)
         case Body() if status in LIVE:
             assert receipt.changes == {MESSAGE}
-            assert await desk.bodies() == [b"hello"]
+            assert await rig.bodies() == [b"hello"]
         case AddQueue() if status in LIVE:
             assert receipt.changes == {WORK}
             assert [item.is_current for item in snd] == [False]
@@ -188,164 +188,164 @@ async def test_every_status_with_every_content(
         case _:
             assert receipt.changes == set()
             assert (queue.status, snd, outgoing) == (status, [], [])
-            assert await desk.bodies() == []
+            assert await rig.bodies() == []
 
 
 @pytest.mark.parametrize("status", SndStatus)
 @pytest.mark.parametrize("can_secure", [True, False])
 @pytest.mark.parametrize("by_hello", [True, False])
 async def test_our_key_is_set(
-    desk: Desk, status: SndStatus, can_secure: bool, by_hello: bool
+    rig: InboxRig, status: SndStatus, can_secure: bool, by_hello: bool
 ) -> None:
     """Which only matters to a queue that waits for it."""
-    await desk.prepare(RcvStatus.ACTIVE if by_hello else RcvStatus.NEW)
-    await desk.send_to(an_invitation(can_secure=can_secure), status)
+    await rig.prepare(RcvStatus.ACTIVE if by_hello else RcvStatus.NEW)
+    await rig.send_to(an_invitation(can_secure=can_secure), status)
     secured = b"theirs"
     content: Content = Hello(secured) if by_hello else Confirmation(secured=secured)
-    receipt = await desk.receive(content)
+    receipt = await rig.receive(content)
     assert receipt is not None
-    [queue] = await desk.snd_queues()
+    [queue] = await rig.snd_queues()
     waits = status in (SndStatus.NEW, SndStatus.CONFIRMED) and not can_secure
     assert queue.status is (SndStatus.ACTIVE if waits else status)
     assert (READY in receipt.changes) == waits
     # Its first message has arrived, whether we know it or not.
     left = status is SndStatus.NEW and not waits
-    assert len(await desk.outgoing()) == left
+    assert len(await rig.outgoing()) == left
 
 
-async def test_another_queue_is_secured(desk: Desk) -> None:
-    await desk.prepare(RcvStatus.ACTIVE)
-    await desk.send_to(an_invitation(can_secure=False), SndStatus.CONFIRMED)
-    await desk.receive(Hello(b"not theirs"))
-    [queue] = await desk.snd_queues()
+async def test_another_queue_is_secured(rig: InboxRig) -> None:
+    await rig.prepare(RcvStatus.ACTIVE)
+    await rig.send_to(an_invitation(can_secure=False), SndStatus.CONFIRMED)
+    await rig.receive(Hello(b"not theirs"))
+    [queue] = await rig.snd_queues()
     assert queue.status is SndStatus.CONFIRMED
 
 
 @pytest.mark.parametrize("reply", [None, an_invitation()])
 async def test_a_sender_that_cannot_secure_sends_its_key(
-    desk: Desk, reply: Invitation | None
+    rig: InboxRig, reply: Invitation | None
 ) -> None:
-    await desk.prepare(RcvStatus.NEW)
-    await desk.receive(Confirmation(reply=reply), key=SENDER_KEY)
-    [queue] = await desk.rcv_queues()
+    await rig.prepare(RcvStatus.NEW)
+    await rig.receive(Confirmation(reply=reply), key=SENDER_KEY)
+    [queue] = await rig.rcv_queues()
     assert (queue.status, queue.sender_key) == (RcvStatus.SECURING, SENDER_KEY)
-    [item] = await desk.outgoing()
+    [item] = await rig.outgoing()
     secured = Hello(b"snd") if reply is None else Confirmation(secured=b"snd")
     assert (item.kind, item.body) == (kind_of(secured).value, encode_content(secured))
 
 
-async def test_only_the_first_confirmation_counts(desk: Desk) -> None:
-    await desk.prepare(RcvStatus.NEW)
-    await desk.receive(Confirmation(reply=an_invitation()))
-    before = await desk.rcv_queues()
-    await desk.receive(Confirmation(reply=an_invitation(b"another")), key=SENDER_KEY)
-    assert await desk.rcv_queues() == before
-    assert len(await desk.snd_queues()) == 1
+async def test_only_the_first_confirmation_counts(rig: InboxRig) -> None:
+    await rig.prepare(RcvStatus.NEW)
+    await rig.receive(Confirmation(reply=an_invitation()))
+    before = await rig.rcv_queues()
+    await rig.receive(Confirmation(reply=an_invitation(b"another")), key=SENDER_KEY)
+    assert await rig.rcv_queues() == before
+    assert len(await rig.snd_queues()) == 1
 
 
-async def test_a_stranger_cannot_use_up_numbers(desk: Desk) -> None:
-    await desk.prepare(RcvStatus.NEW)
-    await desk.receive(Body(b"guess"), number=1)
-    receipt = await desk.receive(Confirmation(), number=1)
+async def test_a_stranger_cannot_use_up_numbers(rig: InboxRig) -> None:
+    await rig.prepare(RcvStatus.NEW)
+    await rig.receive(Body(b"guess"), number=1)
+    receipt = await rig.receive(Confirmation(), number=1)
     assert receipt is not None
     assert receipt.changes == {WORK}
 
 
-async def test_a_repeated_message_is_acknowledged_and_no_more(desk: Desk) -> None:
-    await desk.prepare(RcvStatus.ACTIVE)
-    await desk.receive(Body(b"once"), number=5)
-    receipt = await desk.receive(Body(b"once"), number=5)
+async def test_a_repeated_message_is_acknowledged_and_no_more(rig: InboxRig) -> None:
+    await rig.prepare(RcvStatus.ACTIVE)
+    await rig.receive(Body(b"once"), number=5)
+    receipt = await rig.receive(Body(b"once"), number=5)
     assert receipt is not None
     assert (receipt.acknowledge, receipt.changes) == (True, frozenset())
-    assert await desk.bodies() == [b"once"]
+    assert await rig.bodies() == [b"once"]
 
 
-async def test_a_repeated_delivery_is_acknowledged_and_no_more(desk: Desk) -> None:
-    await desk.prepare(RcvStatus.ACTIVE)
+async def test_a_repeated_delivery_is_acknowledged_and_no_more(rig: InboxRig) -> None:
+    await rig.prepare(RcvStatus.ACTIVE)
     quota = RcvQuota(5)
     for _ in range(2):
-        receipt = await desk.deliver(quota, msg_id=bytes(24))
+        receipt = await rig.deliver(quota, msg_id=bytes(24))
         assert receipt is not None
         assert receipt.acknowledge
-    assert await desk.remembered() == 1
+    assert await rig.remembered() == 1
 
 
-async def test_what_cannot_be_opened_is_acknowledged(desk: Desk) -> None:
+async def test_what_cannot_be_opened_is_acknowledged(rig: InboxRig) -> None:
     """Or it would block the queue for ever."""
-    await desk.prepare(RcvStatus.ACTIVE)
+    await rig.prepare(RcvStatus.ACTIVE)
     for arrival in (
         Arrival(ADDRESS.fingerprint, b"rcv", os.urandom(24), b"not even a box"),
         Arrival(ADDRESS.fingerprint, b"rcv", b"short", b""),
     ):
-        receipt = await desk.arrive(arrival)
+        receipt = await rig.arrive(arrival)
         assert receipt is not None
         assert (receipt.acknowledge, receipt.changes) == (True, frozenset())
-    receipt = await desk.deliver(RcvMessage(7, MsgFlags(False), b"not for an agent"))
+    receipt = await rig.deliver(RcvMessage(7, MsgFlags(False), b"not for an agent"))
     assert receipt is not None
     assert receipt.acknowledge
-    assert await desk.bodies() == []
+    assert await rig.bodies() == []
 
 
-async def test_a_message_of_no_queue_of_ours(desk: Desk) -> None:
-    await desk.prepare(RcvStatus.ACTIVE)
-    assert await desk.arrive(Arrival(OTHER.fingerprint, b"rcv", bytes(24), b"")) is None
-    assert await desk.arrive(Arrival(ADDRESS.fingerprint, b"other", bytes(24), b"")) is None
+async def test_a_message_of_no_queue_of_ours(rig: InboxRig) -> None:
+    await rig.prepare(RcvStatus.ACTIVE)
+    assert await rig.arrive(Arrival(OTHER.fingerprint, b"rcv", bytes(24), b"")) is None
+    assert await rig.arrive(Arrival(ADDRESS.fingerprint, b"other", bytes(24), b"")) is None
 
 
-async def test_a_message_without_room_stays_at_the_router(desk: Desk) -> None:
-    await desk.prepare(RcvStatus.ACTIVE)
-    await desk.receive(Body(b"1"), room=1)
-    receipt = await desk.receive(Body(b"2"), number=2, room=1)
+async def test_a_message_without_room_stays_at_the_router(rig: InboxRig) -> None:
+    await rig.prepare(RcvStatus.ACTIVE)
+    await rig.receive(Body(b"1"), room=1)
+    receipt = await rig.receive(Body(b"2"), number=2, room=1)
     assert receipt is not None
     assert not receipt.acknowledge
-    assert await desk.remembered() == 1
-    await desk.receive(Body(b"2"), number=2, room=2)
-    assert await desk.bodies() == [b"1", b"2"]
+    assert await rig.remembered() == 1
+    await rig.receive(Body(b"2"), number=2, room=2)
+    assert await rig.bodies() == [b"1", b"2"]
 
 
-async def test_the_newest_time_counts(desk: Desk) -> None:
-    await desk.prepare(RcvStatus.ACTIVE)
+async def test_the_newest_time_counts(rig: InboxRig) -> None:
+    await rig.prepare(RcvStatus.ACTIVE)
     for timestamp in (5, 9, 7):
-        await desk.receive(Body(b""), timestamp=timestamp)
-    [queue] = await desk.rcv_queues()
+        await rig.receive(Body(b""), timestamp=timestamp)
+    [queue] = await rig.rcv_queues()
     assert queue.last_broker_ts == 9
 
 
-async def test_a_queue_is_added_once(desk: Desk) -> None:
-    await desk.prepare(RcvStatus.ACTIVE)
+async def test_a_queue_is_added_once(rig: InboxRig) -> None:
+    await rig.prepare(RcvStatus.ACTIVE)
     invitation = an_invitation(b"added")
-    await desk.receive(AddQueue(invitation))
-    receipt = await desk.receive(AddQueue(invitation))
+    await rig.receive(AddQueue(invitation))
+    receipt = await rig.receive(AddQueue(invitation))
     assert receipt is not None
     assert receipt.changes == set()
-    assert len(await desk.snd_queues()) == 1
+    assert len(await rig.snd_queues()) == 1
 
 
-async def test_a_queue_with_a_useless_key_is_not_added(desk: Desk) -> None:
-    await desk.prepare(RcvStatus.ACTIVE)
+async def test_a_queue_with_a_useless_key_is_not_added(rig: InboxRig) -> None:
+    await rig.prepare(RcvStatus.ACTIVE)
     weak = x25519().public[:12] + bytes(32)
-    await desk.receive(AddQueue(Invitation(OTHER, b"added", weak)))
-    assert (await desk.snd_queues(), await desk.outgoing()) == ([], [])
+    await rig.receive(AddQueue(Invitation(OTHER, b"added", weak)))
+    assert (await rig.snd_queues(), await rig.outgoing()) == ([], [])
 
 
-async def test_a_confirmation_with_a_useless_key_does_not_count(desk: Desk) -> None:
-    await desk.prepare(RcvStatus.NEW)
+async def test_a_confirmation_with_a_useless_key_does_not_count(rig: InboxRig) -> None:
+    await rig.prepare(RcvStatus.NEW)
     weak = x25519().public[:12] + bytes(32)
-    await desk.receive(Confirmation(reply=Invitation(OTHER, b"reply", weak)))
-    [queue] = await desk.rcv_queues()
+    await rig.receive(Confirmation(reply=Invitation(OTHER, b"reply", weak)))
+    [queue] = await rig.rcv_queues()
     assert queue.status is RcvStatus.NEW
-    await desk.receive(Confirmation(reply=an_invitation()))
-    assert len(await desk.snd_queues()) == 1
+    await rig.receive(Confirmation(reply=an_invitation()))
+    assert len(await rig.snd_queues()) == 1
 
 
-async def test_a_queue_ends_only_if_another_replaces_it(desk: Desk) -> None:
-    await desk.prepare(RcvStatus.ACTIVE)
-    [queue] = await desk.rcv_queues()
-    vault = desk.store.vault
+async def test_a_queue_ends_only_if_another_replaces_it(rig: InboxRig) -> None:
+    await rig.prepare(RcvStatus.ACTIVE)
+    [queue] = await rig.rcv_queues()
+    vault = rig.store.vault
     new = NewRcvQueue(OTHER, b"rcv2", b"snd2", b"key", b"", b"", True)
-    await desk.store.write(lambda tx: queues.add_rcv_queue(tx, vault, "c", new, queue.queue_id))
-    receipt = await desk.receive(EndQueue())
+    await rig.store.write(lambda tx: queues.add_rcv_queue(tx, vault, "c", new, queue.queue_id))
+    receipt = await rig.receive(EndQueue())
     assert receipt is not None
     assert receipt.changes == {QUEUES}
-    statuses = [item.status for item in await desk.rcv_queues()]
+    statuses = [item.status for item in await rig.rcv_queues()]
     assert statuses == [RcvStatus.DELETING, RcvStatus.NEW]

@@ -25,7 +25,7 @@ from tests.waiting import until
 NOW = time.time()
 
 
-class Clockwork:
+class CronRig:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.recorder = Recorder()
@@ -63,146 +63,146 @@ class Clockwork:
 
 
 @pytest.fixture
-async def clockwork(url: str) -> AsyncIterator[Clockwork]:
+async def rig(url: str) -> AsyncIterator[CronRig]:
     database = await Database.open(url, MIGRATIONS)
-    clockwork = Clockwork(database)
-    yield clockwork
-    await clockwork.outbox.close(0.1)
+    rig = CronRig(database)
+    yield rig
+    await rig.outbox.close(0.1)
     await database.close()
 
 
-async def test_a_due_token_is_woken_and_due_again_one_interval_later(clockwork: Clockwork) -> None:
-    [token_id] = await clockwork.tokens(1)
-    [push] = await clockwork.cron.wake_due(NOW)
+async def test_a_due_token_is_woken_and_due_again_one_interval_later(rig: CronRig) -> None:
+    [token_id] = await rig.tokens(1)
+    [push] = await rig.cron.wake_due(NOW)
     assert (push.token_id, push.kind, push.notices) == (token_id, PushKind.CHECK, ())
-    assert await clockwork.cron.wake_due(NOW) == []
-    due_at = await clockwork.due_at(token_id)
+    assert await rig.cron.wake_due(NOW) == []
+    due_at = await rig.due_at(token_id)
     assert NOW + 20 * 60 <= due_at / 1000 + 0.01 <= NOW + 22 * 60 + 0.02
-    assert await clockwork.cron.wake_due(NOW + 20 * 60 - 1) == []
-    assert len(await clockwork.cron.wake_due(NOW + 22 * 60 + 1)) == 1
+    assert await rig.cron.wake_due(NOW + 20 * 60 - 1) == []
+    assert len(await rig.cron.wake_due(NOW + 22 * 60 + 1)) == 1
 
 
 async def test_the_first_wake_up_is_due_one_interval_after_the_request(
-    clockwork: Clockwork,
+    rig: CronRig,
 ) -> None:
-    [token_id] = await clockwork.tokens(1, minutes=0)
+    [token_id] = await rig.tokens(1, minutes=0)
     at = int(NOW * 1000)
-    await clockwork.database.write(lambda tx: tokens.set_cron(tx, token_id, 0, None))
-    await clockwork.database.write(lambda tx: tokens.request_cron(tx, token_id, 20, at))
-    assert await clockwork.cron.wake_due(NOW + 20 * 60 - 1) == []
-    assert len(await clockwork.cron.wake_due(NOW + 20 * 60 + 1)) == 1
+    await rig.database.write(lambda tx: tokens.set_cron(tx, token_id, 0, None))
+    await rig.database.write(lambda tx: tokens.request_cron(tx, token_id, 20, at))
+    assert await rig.cron.wake_due(NOW + 20 * 60 - 1) == []
+    assert len(await rig.cron.wake_due(NOW + 20 * 60 + 1)) == 1
 
 
 @pytest.mark.parametrize("status", TokenStatus)
-async def test_only_active_tokens_are_woken(clockwork: Clockwork, status: TokenStatus) -> None:
-    await clockwork.tokens(1, status=status)
-    woken = await clockwork.cron.wake_due(NOW)
+async def test_only_active_tokens_are_woken(rig: CronRig, status: TokenStatus) -> None:
+    await rig.tokens(1, status=status)
+    woken = await rig.cron.wake_due(NOW)
     assert bool(woken) == (status is TokenStatus.ACTIVE)
 
 
-async def test_no_interval_is_no_wake_up(clockwork: Clockwork) -> None:
-    [token_id] = await clockwork.tokens(1)
+async def test_no_interval_is_no_wake_up(rig: CronRig) -> None:
+    [token_id] = await rig.tokens(1)
     at = int(NOW * 1000)
-    await clockwork.database.write(lambda tx: tokens.request_cron(tx, token_id, 0, at))
-    assert await clockwork.cron.wake_due(NOW + 86_400) == []
+    await rig.database.write(lambda tx: tokens.request_cron(tx, token_id, 0, at))
+    assert await rig.cron.wake_due(NOW + 86_400) == []
 
 
 async def test_a_backlog_is_worked_off_evenly(
-    clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch
+    rig: CronRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cron, "MIN_BACKLOG_PAGE", 2)
     monkeypatch.setattr(cron, "BACKLOG_SECONDS", 10.0)
-    await clockwork.tokens(100)
-    sizes = [len(await clockwork.cron.wake_due(NOW + second)) for second in range(12)]
+    await rig.tokens(100)
+    sizes = [len(await rig.cron.wake_due(NOW + second)) for second in range(12)]
     assert sizes == [10] * 10 + [0] * 2
 
 
-async def test_the_steady_rate_is_served_in_full(clockwork: Clockwork) -> None:
+async def test_the_steady_rate_is_served_in_full(rig: CronRig) -> None:
     """200 due a second, four times the smallest page, for 100 seconds, are late by a second."""
     count, seconds = 2_000, 100
-    ids = await clockwork.tokens(count, minutes=1)
+    ids = await rig.tokens(count, minutes=1)
     times = [(1, int((NOW + 10 * number / count) * 1000), ids[number]) for number in range(count)]
     lateness = []
     for second in range(seconds):
         if second % 10 == 0:  # the same tokens again, as if there were many more
             moved = [(minutes, at + second * 1000, token_id) for minutes, at, token_id in times]
-            await clockwork.database.write(partial(tokens.set_crons, rows=moved))
+            await rig.database.write(partial(tokens.set_crons, rows=moved))
         due = {token_id: at / 1000 for _, at, token_id in moved}
         now = NOW + second + 1
-        lateness += [now - due[push.token_id] for push in await clockwork.cron.wake_due(now)]
+        lateness += [now - due[push.token_id] for push in await rig.cron.wake_due(now)]
     assert len(lateness) == seconds // 10 * count
     assert max(lateness) < 2.5
 
 
 async def test_new_wake_ups_do_not_slow_down_a_backlog(
-    clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch
+    rig: CronRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cron, "MIN_BACKLOG_PAGE", 2)
     monkeypatch.setattr(cron, "BACKLOG_SECONDS", 10.0)
-    ids = await clockwork.tokens(150)
+    ids = await rig.tokens(150)
     later = [
         (20, int((NOW + 0.5 + number / 10) * 1000), token_id)
         for number, token_id in enumerate(ids[100:])
     ]
-    await clockwork.database.write(lambda tx: tokens.set_crons(tx, later))
-    sizes = [len(await clockwork.cron.wake_due(NOW + second)) for second in range(12)]
+    await rig.database.write(lambda tx: tokens.set_crons(tx, later))
+    sizes = [len(await rig.cron.wake_due(NOW + second)) for second in range(12)]
     assert sum(sizes) == 150
     assert max(sizes) <= 20
 
 
 async def test_a_service_that_stood_still_has_a_backlog(
-    clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch
+    rig: CronRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if it is the clock that jumped: nobody is woken in a burst."""
     monkeypatch.setattr(cron, "MIN_BACKLOG_PAGE", 2)
     monkeypatch.setattr(cron, "BACKLOG_SECONDS", 10.0)
-    ids = await clockwork.tokens(100)
+    ids = await rig.tokens(100)
     times = [
         (20, int((NOW + 600 + number) * 1000), token_id) for number, token_id in enumerate(ids)
     ]
-    await clockwork.database.write(lambda tx: tokens.set_crons(tx, times))
-    assert await clockwork.cron.wake_due(NOW) == []
-    sizes = [len(await clockwork.cron.wake_due(NOW + 3600 + second)) for second in range(11)]
+    await rig.database.write(lambda tx: tokens.set_crons(tx, times))
+    assert await rig.cron.wake_due(NOW) == []
+    sizes = [len(await rig.cron.wake_due(NOW + 3600 + second)) for second in range(11)]
     assert max(sizes) <= 2 * 10 + 10 * 30
     assert sum(sizes) == 100
 
 
-async def test_a_clock_that_was_ahead_postpones_nothing(clockwork: Clockwork) -> None:
-    [token_id] = await clockwork.tokens(1)
-    assert await clockwork.cron.wake_due(NOW + 86_400)
-    await clockwork.cron.wake_due(NOW)
-    assert await clockwork.due_at(token_id) <= int((NOW + 22 * 60) * 1000)
+async def test_a_clock_that_was_ahead_postpones_nothing(rig: CronRig) -> None:
+    [token_id] = await rig.tokens(1)
+    assert await rig.cron.wake_due(NOW + 86_400)
+    await rig.cron.wake_due(NOW)
+    assert await rig.due_at(token_id) <= int((NOW + 22 * 60) * 1000)
 
 
-async def test_tokens_that_began_together_drift_apart(clockwork: Clockwork) -> None:
-    ids = await clockwork.tokens(20)
-    await clockwork.cron.wake_due(NOW)
-    assert len({await clockwork.due_at(token_id) for token_id in ids}) > 15
+async def test_tokens_that_began_together_drift_apart(rig: CronRig) -> None:
+    ids = await rig.tokens(20)
+    await rig.cron.wake_due(NOW)
+    assert len({await rig.due_at(token_id) for token_id in ids}) > 15
 
 
-async def test_one_that_is_not_delivered_is_pending_once(clockwork: Clockwork) -> None:
-    await clockwork.tokens(1)
-    await clockwork.cron.wake_due(NOW)
-    await clockwork.cron.wake_due(NOW + 3600)
-    rows = await clockwork.database.read(lambda tx: tx.query("SELECT kind FROM pending_pushes"))
+async def test_one_that_is_not_delivered_is_pending_once(rig: CronRig) -> None:
+    await rig.tokens(1)
+    await rig.cron.wake_due(NOW)
+    await rig.cron.wake_due(NOW + 3600)
+    rows = await rig.database.read(lambda tx: tx.query("SELECT kind FROM pending_pushes"))
     assert rows == [("check",)]
 
 
 async def test_it_runs_for_ever(
-    clockwork: Clockwork, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    rig: CronRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(cron, "TICK", 0.01)
-    wake_due, failures = clockwork.cron.wake_due, [DatabaseError("lost"), RuntimeError("a bug")]
+    wake_due, failures = rig.cron.wake_due, [DatabaseError("lost"), RuntimeError("a bug")]
 
     async def failing(now: float) -> list[PendingPush]:
         if failures:
             raise failures.pop()
         return await wake_due(now)
 
-    monkeypatch.setattr(clockwork.cron, "wake_due", failing)
-    await clockwork.tokens(1)
-    running = asyncio.create_task(clockwork.cron.run())
-    await until(lambda: clockwork.recorder.deliveries)
+    monkeypatch.setattr(rig.cron, "wake_due", failing)
+    await rig.tokens(1)
+    running = asyncio.create_task(rig.cron.run())
+    await until(lambda: rig.recorder.deliveries)
     running.cancel()
-    assert clockwork.recorder.deliveries[0].push == CheckMessagesPush()
+    assert rig.recorder.deliveries[0].push == CheckMessagesPush()
     assert "periodic wake-ups cannot be read, retrying: lost" in caplog.text

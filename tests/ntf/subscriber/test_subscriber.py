@@ -49,7 +49,7 @@ ACTIVE = SubscriptionState.ACTIVE
 WITH_SERVICE = replace(SETTINGS, subscriber=replace(SETTINGS.subscriber, use_service=True))
 
 
-class Desk:
+class ScriptedRouter:
     """A messaging router that does as a test says."""
 
     def __init__(self) -> None:
@@ -115,8 +115,8 @@ class Desk:
         return True
 
 
-class Notebook:
-    """A book in memory."""
+class MemoryStore:
+    """A store of subscriptions in memory."""
 
     def __init__(self, count: int = 1) -> None:
         self.queues = [
@@ -231,7 +231,7 @@ class Notebook:
         return {status.state for status in self.statuses.values()}
 
 
-class Story(NtfObserver):
+class RecordingObserver(NtfObserver):
     """What a subscriber reported."""
 
     def __init__(self) -> None:
@@ -264,15 +264,17 @@ class Story(NtfObserver):
         self.repairs += 1
 
 
-class Scene:
-    def __init__(self, desk: Desk, book: Notebook, settings: SubscriberSettings) -> None:
-        self.desk, self.book, self.story = desk, book, Story()
+class SubscriberRun:
+    def __init__(
+        self, scripted: ScriptedRouter, store: MemoryStore, settings: SubscriberSettings
+    ) -> None:
+        self.scripted, self.store, self.observer = scripted, store, RecordingObserver()
         self.subscriber = SmpSubscriber(
-            ServerRecord(1, str(desk.address)),
-            desk.address,
-            book,
-            self.story,
-            self.story.receive,
+            ServerRecord(1, str(scripted.address)),
+            scripted.address,
+            store,
+            self.observer,
+            self.observer.receive,
             settings,
             Dials(),
         )
@@ -281,7 +283,7 @@ class Scene:
     async def end(self) -> None:
         self.running.cancel()
         await asyncio.gather(self.running, return_exceptions=True)
-        await self.desk.close()
+        await self.scripted.close()
 
 
 FAST_SETTINGS = SubscriberSettings(
@@ -290,16 +292,18 @@ FAST_SETTINGS = SubscriberSettings(
 
 
 @pytest.fixture
-async def desk() -> Desk:
-    desk = Desk()
-    await desk.start()
-    return desk
+async def scripted() -> ScriptedRouter:
+    scripted = ScriptedRouter()
+    await scripted.start()
+    return scripted
 
 
-async def play(
-    desk: Desk, book: Notebook | None = None, settings: SubscriberSettings = FAST_SETTINGS
-) -> Scene:
-    return Scene(desk, book or Notebook(), settings)
+async def start_subscriber(
+    scripted: ScriptedRouter,
+    store: MemoryStore | None = None,
+    settings: SubscriberSettings = FAST_SETTINGS,
+) -> SubscriberRun:
+    return SubscriberRun(scripted, store or MemoryStore(), settings)
 
 
 @pytest.mark.parametrize(
@@ -328,99 +332,107 @@ def test_what_answers_mean(answer: Any, state: str | None, text: bytes) -> None:
         assert status == NtfSubStatus(SubscriptionState(state), text)
 
 
-async def test_it_subscribes_what_the_book_has_and_then_what_is_new(desk: Desk) -> None:
-    scene = await play(desk, Notebook(3))
-    await until(lambda: len(scene.book.statuses) == 3)
-    assert scene.book.states() == {ACTIVE}
+async def test_it_subscribes_what_the_store_has_and_then_what_is_new(
+    scripted: ScriptedRouter,
+) -> None:
+    run = await start_subscriber(scripted, MemoryStore(3))
+    await until(lambda: len(run.store.statuses) == 3)
+    assert run.store.states() == {ACTIVE}
     new = [QueueKey(b"new" * 8, os.urandom(24), keys().private) for _ in range(50)]
     for queue in new:
-        scene.subscriber.add(queue)
-    await until(lambda: len(scene.book.statuses) == 53)
-    assert scene.subscriber.subscribed == 53
-    assert len(desk.seen) == 53
-    await scene.end()
+        run.subscriber.add(queue)
+    await until(lambda: len(run.store.statuses) == 53)
+    assert run.subscriber.subscribed == 53
+    assert len(scripted.seen) == 53
+    await run.end()
 
 
-async def test_notifications_of_one_turn_are_handed_on_together(desk: Desk) -> None:
-    scene = await play(desk)
-    await until(lambda: scene.book.statuses)
+async def test_notifications_of_one_turn_are_handed_on_together(scripted: ScriptedRouter) -> None:
+    run = await start_subscriber(scripted)
+    await until(lambda: run.store.statuses)
     nmsg = [(os.urandom(24), smp.NMSG(os.urandom(24), b"meta")) for _ in range(20)]
-    desk.connections[0].push([Answer(b"", entity_id, message) for entity_id, message in nmsg])
-    await until(lambda: len(scene.story.received) == 20)
-    assert scene.story.batches == 1
-    assert [(item.notifier_id, item.nonce) for item in scene.story.received] == [
+    scripted.connections[0].push([Answer(b"", entity_id, message) for entity_id, message in nmsg])
+    await until(lambda: len(run.observer.received) == 20)
+    assert run.observer.batches == 1
+    assert [(item.notifier_id, item.nonce) for item in run.observer.received] == [
         (entity_id, message.nonce) for entity_id, message in nmsg
     ]
-    await scene.end()
+    await run.end()
 
 
-async def test_ends_and_deletions_are_written(desk: Desk) -> None:
-    scene = await play(desk)
-    await until(lambda: scene.book.statuses)
-    desk.connections[0].push(
+async def test_ends_and_deletions_are_written(scripted: ScriptedRouter) -> None:
+    run = await start_subscriber(scripted)
+    await until(lambda: run.store.statuses)
+    scripted.connections[0].push(
         [Answer(b"", b"one", smp.END()), Answer(b"", b"two", smp.DELD()), Answer(b"", b"", OK)]
     )
-    await until(lambda: len(scene.book.ended) == 2)
-    assert scene.book.ended == [
+    await until(lambda: len(run.store.ended) == 2)
+    assert run.store.ended == [
         (b"one", SubscriptionState.END),
         (b"two", SubscriptionState.DELETED),
     ]
-    await scene.end()
+    await run.end()
 
 
-async def test_what_was_said_last_is_written_although_the_connection_ended(desk: Desk) -> None:
-    scene = await play(desk)
-    await until(lambda: scene.book.statuses)
-    desk.connections[0].push([Answer(b"", b"one", smp.END()), Answer(b"", b"two", smp.DELD())])
-    desk.connections[0].close()
-    await until(lambda: scene.story.downs)
-    assert len(scene.book.ended) == 2
-    await scene.end()
+async def test_what_was_said_last_is_written_although_the_connection_ended(
+    scripted: ScriptedRouter,
+) -> None:
+    run = await start_subscriber(scripted)
+    await until(lambda: run.store.statuses)
+    scripted.connections[0].push([Answer(b"", b"one", smp.END()), Answer(b"", b"two", smp.DELD())])
+    scripted.connections[0].close()
+    await until(lambda: run.observer.downs)
+    assert len(run.store.ended) == 2
+    await run.end()
 
 
-async def test_what_is_said_while_it_is_written_is_written_too(desk: Desk) -> None:
-    scene = await play(desk)
-    await until(lambda: scene.book.statuses)
-    book, write = scene.book, scene.book.set_ended
+async def test_what_is_said_while_it_is_written_is_written_too(scripted: ScriptedRouter) -> None:
+    run = await start_subscriber(scripted)
+    await until(lambda: run.store.statuses)
+    store, write = run.store, run.store.set_ended
 
     async def slow(server_id: int, ids: Sequence[bytes], state: SubscriptionState) -> None:
-        desk.connections[0].push([Answer(b"", b"late", smp.END())] if len(book.ended) < 3 else [])
+        scripted.connections[0].push(
+            [Answer(b"", b"late", smp.END())] if len(store.ended) < 3 else []
+        )
         await asyncio.sleep(0.03)
         await write(server_id, ids, state)
 
-    book.set_ended = slow  # type: ignore[method-assign, assignment]
-    desk.connections[0].push([Answer(b"", b"one", smp.END())])
-    await until(lambda: (b"late", SubscriptionState.END) in book.ended)
-    await scene.end()
+    store.set_ended = slow  # type: ignore[method-assign, assignment]
+    scripted.connections[0].push([Answer(b"", b"one", smp.END())])
+    await until(lambda: (b"late", SubscriptionState.END) in store.ended)
+    await run.end()
 
 
-async def test_a_lost_connection_makes_all_inactive_until_it_is_back(desk: Desk) -> None:
-    scene = await play(desk, Notebook(2))
-    await until(lambda: len(scene.book.statuses) == 2)
-    desk.hang_up = True
-    desk.connections[0].abort()
-    await until(lambda: scene.book.states() == {SubscriptionState.INACTIVE})
-    desk.hang_up = False
-    await until(lambda: scene.book.states() == {ACTIVE})
-    await scene.end()
+async def test_a_lost_connection_makes_all_inactive_until_it_is_back(
+    scripted: ScriptedRouter,
+) -> None:
+    run = await start_subscriber(scripted, MemoryStore(2))
+    await until(lambda: len(run.store.statuses) == 2)
+    scripted.hang_up = True
+    scripted.connections[0].abort()
+    await until(lambda: run.store.states() == {SubscriptionState.INACTIVE})
+    scripted.hang_up = False
+    await until(lambda: run.store.states() == {ACTIVE})
+    await run.end()
 
 
 async def test_what_was_inactive_is_confirmed_many_at_a_time(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    scripted: ScriptedRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what was not, by itself."""
     monkeypatch.setattr(queues, "CONFIRM_ROWS", 3)
-    book = Notebook(10)
-    pending = {queue.notifier_id for queue in book.queues[::3]}
-    for queue in book.queues:
+    store = MemoryStore(10)
+    pending = {queue.notifier_id for queue in store.queues[::3]}
+    for queue in store.queues:
         if queue.notifier_id not in pending:
-            book.statuses[queue.notifier_id] = NtfSubStatus(SubscriptionState.INACTIVE)
-    scene = await play(desk, book, replace(FAST_SETTINGS, batch=2, page=4))
-    await until(lambda: scene.subscriber.subscribed == 10)
-    assert book.states() == {ACTIVE}
-    assert book.named == pending
+            store.statuses[queue.notifier_id] = NtfSubStatus(SubscriptionState.INACTIVE)
+    run = await start_subscriber(scripted, store, replace(FAST_SETTINGS, batch=2, page=4))
+    await until(lambda: run.subscriber.subscribed == 10)
+    assert store.states() == {ACTIVE}
+    assert store.named == pending
     assert sorted(
-        (int.from_bytes(first), int.from_bytes(last)) for first, last, _ in book.confirmed
+        (int.from_bytes(first), int.from_bytes(last)) for first, last, _ in store.confirmed
     ) == [
         (1, 3),
         (4, 4),
@@ -428,21 +440,21 @@ async def test_what_was_inactive_is_confirmed_many_at_a_time(
         (8, 8),
         (9, 10),
     ]
-    assert len(desk.seen) == len(set(desk.seen)) == 10
-    await scene.end()
+    assert len(scripted.seen) == len(set(scripted.seen)) == 10
+    await run.end()
 
 
-async def test_answers_are_written_although_others_never_came(desk: Desk) -> None:
+async def test_answers_are_written_although_others_never_came(scripted: ScriptedRouter) -> None:
     """Each by itself, as nothing is known of the rest of the page."""
-    book = Notebook(9)
-    for queue in book.queues:
-        book.statuses[queue.notifier_id] = NtfSubStatus(SubscriptionState.INACTIVE)
-    answered = {queue.notifier_id for queue in book.queues[:3]}
-    refused = book.queues[1].notifier_id
+    store = MemoryStore(9)
+    for queue in store.queues:
+        store.statuses[queue.notifier_id] = NtfSubStatus(SubscriptionState.INACTIVE)
+    answered = {queue.notifier_id for queue in store.queues[:3]}
+    refused = store.queues[1].notifier_id
 
     def some(connection: ServerConnection, requests: list[Request[Any]]) -> None:
-        requests = desk.answer_pings(connection, requests)
-        desk.seen += [request.entity_id for request in requests]
+        requests = scripted.answer_pings(connection, requests)
+        scripted.seen += [request.entity_id for request in requests]
         said = {refused: smp.ERR(ErrorCode.AUTH)}
         connection.answer(
             [
@@ -452,111 +464,119 @@ async def test_answers_are_written_although_others_never_came(desk: Desk) -> Non
             ]
         )
 
-    desk.received = some  # type: ignore[method-assign]
-    scene = await play(desk, book, replace(FAST_SETTINGS, batch=3, page=20))
-    await until(lambda: len(desk.connections) >= 2)
-    assert book.named == answered
-    assert not book.confirmed
-    assert book.statuses[refused].state is SubscriptionState.AUTH
-    assert len(desk.seen) < 2 * len(book.queues)  # no more is asked once some is not answered
-    await scene.end()
+    scripted.received = some  # type: ignore[method-assign]
+    run = await start_subscriber(scripted, store, replace(FAST_SETTINGS, batch=3, page=20))
+    await until(lambda: len(scripted.connections) >= 2)
+    assert store.named == answered
+    assert not store.confirmed
+    assert store.statuses[refused].state is SubscriptionState.AUTH
+    assert len(scripted.seen) < 2 * len(store.queues)  # no more is asked once some is not answered
+    await run.end()
 
 
-async def test_a_router_that_hangs_up_at_once_is_left_alone_more_and_more(desk: Desk) -> None:
+async def test_a_router_that_hangs_up_at_once_is_left_alone_more_and_more(
+    scripted: ScriptedRouter,
+) -> None:
     """No storm: a connection that does not last does not make the delay the first again."""
-    desk.hang_up = True
+    scripted.hang_up = True
     settings = replace(FAST_SETTINGS, backoff=Backoff(first=0.05, last=10.0, jitter=0.0))
-    scene = await play(desk, settings=settings)
+    run = await start_subscriber(scripted, settings=settings)
     await asyncio.sleep(0.8)
-    assert len(desk.connections) <= 5
-    await scene.end()
+    assert len(scripted.connections) <= 5
+    await run.end()
 
 
-async def test_a_connection_that_lasted_makes_the_next_delay_short(desk: Desk) -> None:
+async def test_a_connection_that_lasted_makes_the_next_delay_short(
+    scripted: ScriptedRouter,
+) -> None:
     settings = replace(
         FAST_SETTINGS, stable_after=0.1, backoff=Backoff(first=0.02, last=60.0, jitter=0.0)
     )
-    scene = await play(desk, settings=settings)
+    run = await start_subscriber(scripted, settings=settings)
     for count in range(1, 8):
-        await until(lambda count=count: len(desk.connections) == count)  # type: ignore[misc]
+        await until(lambda count=count: len(scripted.connections) == count)  # type: ignore[misc]
         await asyncio.sleep(0.12)
-        desk.connections[-1].abort()
-    await scene.end()
+        scripted.connections[-1].abort()
+    await run.end()
 
 
-async def test_a_router_that_does_not_answer_is_connected_to_again(desk: Desk) -> None:
+async def test_a_router_that_does_not_answer_is_connected_to_again(
+    scripted: ScriptedRouter,
+) -> None:
     """A subscription without an answer must not stay pending for ever."""
-    desk.silent = True
-    scene = await play(desk)
-    await until(lambda: len(desk.connections) >= 2)
-    assert not scene.book.statuses
-    desk.silent = False
-    await until(lambda: scene.book.states() == {ACTIVE})
-    await scene.end()
+    scripted.silent = True
+    run = await start_subscriber(scripted)
+    await until(lambda: len(scripted.connections) >= 2)
+    assert not run.store.statuses
+    scripted.silent = False
+    await until(lambda: run.store.states() == {ACTIVE})
+    await run.end()
 
 
-async def test_what_a_router_refused_for_its_own_reasons_is_tried_again(desk: Desk) -> None:
-    desk.answer = smp.ERR(ErrorCode.INTERNAL)
-    scene = await play(desk)
-    await until(lambda: scene.book.states() == {SubscriptionState.ERR})
-    [status] = scene.book.statuses.values()
+async def test_what_a_router_refused_for_its_own_reasons_is_tried_again(
+    scripted: ScriptedRouter,
+) -> None:
+    scripted.answer = smp.ERR(ErrorCode.INTERNAL)
+    run = await start_subscriber(scripted)
+    await until(lambda: run.store.states() == {SubscriptionState.ERR})
+    [status] = run.store.statuses.values()
     assert status.error == b"SMP error INTERNAL"
-    desk.answer = smp.SOK()
-    await until(lambda: scene.book.states() == {ACTIVE})
-    assert len(desk.connections) == 1
-    await scene.end()
+    scripted.answer = smp.SOK()
+    await until(lambda: run.store.states() == {ACTIVE})
+    assert len(scripted.connections) == 1
+    await run.end()
 
 
-async def test_a_wrong_key_is_final(desk: Desk) -> None:
-    desk.answer = smp.ERR(ErrorCode.AUTH)
-    scene = await play(desk)
-    await until(lambda: scene.book.states() == {SubscriptionState.AUTH})
+async def test_a_wrong_key_is_final(scripted: ScriptedRouter) -> None:
+    scripted.answer = smp.ERR(ErrorCode.AUTH)
+    run = await start_subscriber(scripted)
+    await until(lambda: run.store.states() == {SubscriptionState.AUTH})
     await asyncio.sleep(0.2)
-    assert len(desk.seen) == 1
-    await scene.end()
+    assert len(scripted.seen) == 1
+    await run.end()
 
 
-async def test_a_book_that_fails_is_never_the_end(desk: Desk) -> None:
+async def test_a_book_that_fails_is_never_the_end(scripted: ScriptedRouter) -> None:
     """Wherever it fails: reading, writing, and when the connection is left."""
     for failures in range(1, 6):
-        book = Notebook(2)
-        book.failures = failures
-        scene = await play(desk, book)
-        await until(lambda book=book: book.states() == {ACTIVE})  # type: ignore[misc]
-        book.failures = failures
-        desk.connections[-1].abort()
-        await until(lambda book=book: not book.failures)  # type: ignore[misc]
-        await until(lambda book=book: book.states() == {ACTIVE})  # type: ignore[misc]
-        assert not scene.running.done()
-        scene.running.cancel()
-        await asyncio.gather(scene.running, return_exceptions=True)
-    await desk.close()
+        store = MemoryStore(2)
+        store.failures = failures
+        run = await start_subscriber(scripted, store)
+        await until(lambda store=store: store.states() == {ACTIVE})  # type: ignore[misc]
+        store.failures = failures
+        scripted.connections[-1].abort()
+        await until(lambda store=store: not store.failures)  # type: ignore[misc]
+        await until(lambda store=store: store.states() == {ACTIVE})  # type: ignore[misc]
+        assert not run.running.done()
+        run.running.cancel()
+        await asyncio.gather(run.running, return_exceptions=True)
+    await scripted.close()
 
 
-async def test_cancelled_at_any_moment_it_leaves_cleanly(desk: Desk) -> None:
+async def test_cancelled_at_any_moment_it_leaves_cleanly(scripted: ScriptedRouter) -> None:
     for turns in range(0, 60, 3):
-        scene = await play(desk, Notebook(3))
+        run = await start_subscriber(scripted, MemoryStore(3))
         for _ in range(turns):
             await asyncio.sleep(0.0005)
-        scene.running.cancel()
-        await asyncio.gather(scene.running, return_exceptions=True)
-        assert scene.running.cancelled()
-        assert scene.subscriber.client is None
-        assert ACTIVE not in scene.book.states()
-        assert scene.story.ups == scene.story.downs
-    await until(lambda: not desk.listener.connections)
-    await desk.close()
+        run.running.cancel()
+        await asyncio.gather(run.running, return_exceptions=True)
+        assert run.running.cancelled()
+        assert run.subscriber.client is None
+        assert ACTIVE not in run.store.states()
+        assert run.observer.ups == run.observer.downs
+    await until(lambda: not scripted.listener.connections)
+    await scripted.close()
 
 
-async def test_a_refused_service_is_skipped_for_one_connection(desk: Desk) -> None:
-    scene = await play(desk, settings=replace(FAST_SETTINGS, use_service=True))
-    await until(lambda: scene.book.states() == {ACTIVE})
-    assert scene.story.repairs == scene.book.cleared == 1
+async def test_a_refused_service_is_skipped_for_one_connection(scripted: ScriptedRouter) -> None:
+    run = await start_subscriber(scripted, settings=replace(FAST_SETTINGS, use_service=True))
+    await until(lambda: run.store.states() == {ACTIVE})
+    assert run.observer.repairs == run.store.cleared == 1
     # It is tried again with other credentials.
-    desk.connections[-1].abort()
-    await until(lambda: scene.story.repairs == 2)
-    await until(lambda: scene.book.states() == {ACTIVE})
-    await scene.end()
+    scripted.connections[-1].abort()
+    await until(lambda: run.observer.repairs == 2)
+    await until(lambda: run.store.states() == {ACTIVE})
+    await run.end()
 
 
 def nmsg() -> list[Answer]:
@@ -564,86 +584,86 @@ def nmsg() -> list[Answer]:
 
 
 async def test_no_more_is_read_than_the_store_takes(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    scripted: ScriptedRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inbox, "FIRST_LIMIT", 0)
-    scene = await play(desk)
-    await until(lambda: scene.book.statuses)
-    storing = scene.story.storing = asyncio.get_running_loop().create_future()
-    desk.connections[0].push(nmsg())
-    await until(lambda: scene.story.received)
-    desk.connections[0].push(nmsg())
+    run = await start_subscriber(scripted)
+    await until(lambda: run.store.statuses)
+    storing = run.observer.storing = asyncio.get_running_loop().create_future()
+    scripted.connections[0].push(nmsg())
+    await until(lambda: run.observer.received)
+    scripted.connections[0].push(nmsg())
     await asyncio.sleep(0.1)
-    assert len(scene.story.received) == 1
-    scene.story.storing = None
+    assert len(run.observer.received) == 1
+    run.observer.storing = None
     storing.set_result(0)
-    await until(lambda: len(scene.story.received) == 2)
-    assert len(desk.connections) == 1
-    await scene.end()
+    await until(lambda: len(run.observer.received) == 2)
+    assert len(scripted.connections) == 1
+    await run.end()
 
 
 async def test_a_stalled_store_confirms_nothing_and_keeps_the_connection(
-    desk: Desk,
+    scripted: ScriptedRouter,
 ) -> None:
-    scene = await play(desk)
-    await until(lambda: scene.book.states() == {ACTIVE})
-    storing = scene.story.storing = asyncio.get_running_loop().create_future()
-    desk.connections[0].push(nmsg() * 3)
-    await until(lambda: len(scene.story.received) == 3)
+    run = await start_subscriber(scripted)
+    await until(lambda: run.store.states() == {ACTIVE})
+    storing = run.observer.storing = asyncio.get_running_loop().create_future()
+    scripted.connections[0].push(nmsg() * 3)
+    await until(lambda: len(run.observer.received) == 3)
     await asyncio.sleep(0.3)
-    assert desk.confirmed == [0]
-    scene.story.storing = None
+    assert scripted.confirmed == [0]
+    run.observer.storing = None
     storing.set_result(0)
-    await until(lambda: desk.confirmed == [0, 3])
-    desk.connections[0].push(nmsg() * 2)
-    await until(lambda: desk.confirmed == [0, 3, 5])
-    assert len(desk.connections) == 1
-    await scene.end()
+    await until(lambda: scripted.confirmed == [0, 3])
+    scripted.connections[0].push(nmsg() * 2)
+    await until(lambda: scripted.confirmed == [0, 3, 5])
+    assert len(scripted.connections) == 1
+    await run.end()
 
 
-async def test_each_connection_confirms_its_own_notifications(desk: Desk) -> None:
+async def test_each_connection_confirms_its_own_notifications(scripted: ScriptedRouter) -> None:
     """Also if the last ones of the connection before were still being stored when it ended."""
-    scene = await play(desk)
-    await until(lambda: scene.book.states() == {ACTIVE})
-    storing = scene.story.storing = asyncio.get_running_loop().create_future()
-    desk.connections[0].push(nmsg() * 3)
-    await until(lambda: scene.story.received)
-    desk.connections[0].abort()
+    run = await start_subscriber(scripted)
+    await until(lambda: run.store.states() == {ACTIVE})
+    storing = run.observer.storing = asyncio.get_running_loop().create_future()
+    scripted.connections[0].push(nmsg() * 3)
+    await until(lambda: run.observer.received)
+    scripted.connections[0].abort()
     await asyncio.sleep(0.1)
-    assert len(desk.connections) == 1  # it waits for the store
-    scene.story.storing = None
+    assert len(scripted.connections) == 1  # it waits for the store
+    run.observer.storing = None
     storing.set_result(0)
-    await until(lambda: desk.confirmed == [0, 0])
-    await until(lambda: scene.book.states() == {ACTIVE})
-    desk.connections[1].push(nmsg())
-    await until(lambda: desk.confirmed == [0, 0, 1])
-    await scene.end()
+    await until(lambda: scripted.confirmed == [0, 0])
+    await until(lambda: run.store.states() == {ACTIVE})
+    scripted.connections[1].push(nmsg())
+    await until(lambda: scripted.confirmed == [0, 0, 1])
+    await run.end()
 
 
-async def test_a_router_that_takes_no_confirmations_gets_none(desk: Desk) -> None:
-    desk.takes_confirmations = False
-    scene = await play(desk)
-    await until(lambda: scene.book.states() == {ACTIVE})
-    desk.connections[0].push(nmsg())
-    await until(lambda: scene.story.received)
+async def test_a_router_that_takes_no_confirmations_gets_none(scripted: ScriptedRouter) -> None:
+    scripted.takes_confirmations = False
+    run = await start_subscriber(scripted)
+    await until(lambda: run.store.states() == {ACTIVE})
+    scripted.connections[0].push(nmsg())
+    await until(lambda: run.observer.received)
     await asyncio.sleep(0.2)
-    assert desk.confirmed == [0]
-    await scene.end()
+    assert scripted.confirmed == [0]
+    await run.end()
 
 
 @pytest.mark.parametrize("message", [smp.DELD(), smp.END(), smp.OK(), smp.NMSG(bytes(24), b"meta")])
 async def test_a_flood_of_useless_events_is_slowed_down_and_ended(
-    desk: Desk,
+    scripted: ScriptedRouter,
     message: Any,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(budget, "BURST_SECONDS", 0.5)
     monkeypatch.setattr(budget, "MAX_PAUSED_SECONDS", 0.5)
-    scene = await play(desk)
-    await until(lambda: scene.book.states() == {ACTIVE})
-    scene.story.unknown = isinstance(message, smp.NMSG)
-    [connection] = desk.connections
+    run = await start_subscriber(scripted)
+    await until(lambda: run.store.states() == {ACTIVE})
+    run.observer.unknown = isinstance(message, smp.NMSG)
+    [connection] = scripted.connections
     sent = 0
     while not connection.is_closing:
         if connection.is_writable:
@@ -652,49 +672,49 @@ async def test_a_flood_of_useless_events_is_slowed_down_and_ended(
             sent += len(flood)
         await asyncio.sleep(0.001)
     assert sent < 20_000
-    assert len(scene.book.ended) + len(scene.story.received) < 5_000
+    assert len(run.store.ended) + len(run.observer.received) < 5_000
     assert caplog.text.count("\n") < 10
     await asyncio.sleep(0.3)
-    assert len(desk.connections) == 1  # it is not connected to again soon
-    await scene.end()
+    assert len(scripted.connections) == 1  # it is not connected to again soon
+    await run.end()
 
 
 @pytest.mark.parametrize("takes_confirmations", [False, True])
 async def test_what_has_arrived_is_read_before_leaving_a_router_that_does_not_repeat_it(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, takes_confirmations: bool
+    scripted: ScriptedRouter, monkeypatch: pytest.MonkeyPatch, takes_confirmations: bool
 ) -> None:
     """Also if reading was paused because the store is slow."""
     monkeypatch.setattr(inbox, "FIRST_LIMIT", 0)
-    desk.takes_confirmations = takes_confirmations
-    scene = await play(desk)
-    await until(lambda: scene.book.states() == {ACTIVE})
-    storing = scene.story.storing = asyncio.get_running_loop().create_future()
-    desk.connections[0].push(nmsg())
-    await until(lambda: scene.story.received)
+    scripted.takes_confirmations = takes_confirmations
+    run = await start_subscriber(scripted)
+    await until(lambda: run.store.states() == {ACTIVE})
+    storing = run.observer.storing = asyncio.get_running_loop().create_future()
+    scripted.connections[0].push(nmsg())
+    await until(lambda: run.observer.received)
     for _ in range(3):
-        desk.connections[0].push(nmsg())
+        scripted.connections[0].push(nmsg())
     await asyncio.sleep(0.1)
-    assert len(scene.story.received) == 1
-    scene.running.cancel()
-    await asyncio.gather(scene.running, return_exceptions=True)
-    assert len(scene.story.received) == (1 if takes_confirmations else 4)
+    assert len(run.observer.received) == 1
+    run.running.cancel()
+    await asyncio.gather(run.running, return_exceptions=True)
+    assert len(run.observer.received) == (1 if takes_confirmations else 4)
     storing.set_result(0)
-    await scene.end()
+    await run.end()
 
 
 async def test_only_the_first_failure_is_logged(
-    desk: Desk, caplog: pytest.LogCaptureFixture
+    scripted: ScriptedRouter, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Any client may name any number of routers that cannot be reached."""
     caplog.set_level("INFO")
-    desk.hang_up = True
-    scene = await play(desk)
-    await until(lambda: len(desk.connections) >= 4)
+    scripted.hang_up = True
+    run = await start_subscriber(scripted)
+    await until(lambda: len(scripted.connections) >= 4)
     assert caplog.text.count("cannot be reached") <= 2
-    await scene.end()
+    await run.end()
 
 
-async def test_a_router_that_worked_is_soon_connected_to_again(desk: Desk) -> None:
+async def test_a_router_that_worked_is_soon_connected_to_again(scripted: ScriptedRouter) -> None:
     """Also if its next connections do not last."""
     settings = replace(
         FAST_SETTINGS,
@@ -702,32 +722,32 @@ async def test_a_router_that_worked_is_soon_connected_to_again(desk: Desk) -> No
         healthy_delay=0.03,
         backoff=Backoff(first=0.02, last=60.0, jitter=0.0),
     )
-    scene = await play(desk, settings=settings)
-    await until(lambda: desk.connections)
+    run = await start_subscriber(scripted, settings=settings)
+    await until(lambda: scripted.connections)
     await asyncio.sleep(0.12)
-    desk.hang_up = True
-    desk.connections[-1].abort()
-    await until(lambda: len(desk.connections) >= 20)
-    await scene.end()
+    scripted.hang_up = True
+    scripted.connections[-1].abort()
+    await until(lambda: len(scripted.connections) >= 20)
+    await run.end()
 
 
-async def test_little_waits_in_the_systems_buffer(desk: Desk) -> None:
-    scene = await play(desk)
-    await until(lambda: scene.book.statuses)
-    [size] = receive_buffers(int(desk.address.port))
+async def test_little_waits_in_the_systems_buffer(scripted: ScriptedRouter) -> None:
+    run = await start_subscriber(scripted)
+    await until(lambda: run.store.statuses)
+    [size] = receive_buffers(int(scripted.address.port))
     assert size <= 2 * RECEIVE_BUFFER  # the system doubles it, for its own accounts
-    await scene.end()
+    await run.end()
 
 
-async def test_it_never_says_that_it_took_all(desk: Desk) -> None:
+async def test_it_never_says_that_it_took_all(scripted: ScriptedRouter) -> None:
     """Notifications that cross a close_notify would be taken for delivered."""
-    scene = await play(desk)
-    await until(lambda: scene.book.statuses)
-    [connection] = desk.connections
-    scene.running.cancel()
+    run = await start_subscriber(scripted)
+    await until(lambda: run.store.statuses)
+    [connection] = scripted.connections
+    run.running.cancel()
     await until(lambda: connection.is_closing)
     assert not connection.left_in_order
-    await scene.end()
+    await run.end()
 
 
 # With our messaging router.

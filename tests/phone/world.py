@@ -17,24 +17,24 @@ from tests.agent.support import Router
 SOON = 0.1
 
 
-class Street:
+class PhoneWorld:
     """Routers, and phones that know them."""
 
-    def __init__(self, world: AgentWorld, smp: Router) -> None:
-        self.world = world
+    def __init__(self, routers: AgentWorld, smp: Router) -> None:
+        self.routers = routers
         self.smp = smp
         self.phones: list[Phone] = []
 
     @property
     def control_url(self) -> str:
-        return self.world.ntf.apns.simulator.control_url
+        return self.routers.ntf.apns.simulator.control_url
 
     async def phone(self, name: str, url: str | None = None) -> Phone:
         phone = await Phone.create(
-            self.world.directory / name,
+            self.routers.directory / name,
             name,
             [str(self.smp.address)],
-            [str(self.world.ntf.address)],
+            [str(self.routers.ntf.address)],
             url=url,
             settings=settings(ntf=SETTINGS),
         )
