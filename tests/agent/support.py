@@ -17,6 +17,7 @@ from heliograph.wire.addresses import Scheme, ServerAddress, decode_address, dec
 from heliograph.wire.errors import WireError
 from tests.agent.fast import CHEAP as CHEAP, FAST as FAST, settings as settings
 from tests.agent.places import place_of
+from tests.ports import steady_port
 from tests.smp.support import AT_ONCE, identity
 from tests.waiting import until
 
@@ -53,7 +54,7 @@ class Router:
         self._router = await SmpRouter.start(self._url, self._settings)
         self._listener = Listener(SMP, self._identity, self._router)
         wanted = self._port if port is None else port
-        self._port = await self._listener.start("127.0.0.1", wanted)
+        self._port = await self._listener.start("127.0.0.1", wanted or steady_port())
 
     async def stop(self) -> None:
         listener, self._listener = self._listener, None

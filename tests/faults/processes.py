@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from heliograph.cli.main import main
+from tests.ports import steady_port
 
 HELIOGRAPH = (
     *(sys.executable, "-c"),
@@ -47,7 +48,7 @@ class Process:
         self._arguments = command
         self._environment = {**os.environ, **(environment or {})}
         self._process: asyncio.subprocess.Process | None = None
-        self.options: tuple[str, ...] = ("--port", "0")
+        self.options: tuple[str, ...] = ("--port", str(steady_port()))
 
     @property
     def is_running(self) -> bool:
@@ -116,6 +117,7 @@ class SimulatorProcess(Process):
             *("sim", "apns"),
             *("--key-id", KEY_ID, "--team-id", TEAM_ID, "--topic", TOPIC),
         )
+        self.options += ("--control-port", str(steady_port()))
         directory.mkdir()
 
     def _keep_ports(self) -> None:

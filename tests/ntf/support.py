@@ -57,6 +57,7 @@ from heliograph.wire.versions import VersionRange
 from tests.db.postgres import shared_postgres
 from tests.journal.recorder import Noted, Notes
 from tests.keys import fixed_p256_key
+from tests.ports import steady_port
 from tests.smp.support import AT_ONCE, Peer, Queue, World, create_notified, identity
 from tests.waiting import eventually
 
@@ -408,7 +409,7 @@ class NtfWorld:
         providers |= {PushProvider.APNS_NULL: NullProvider()} | self.providers
         self.router = await NtfRouter.start(self.url, providers, self.settings, self.journal)
         self.listener = Listener(NTF, identity("NTF server CA"), self.router, limits=self.limits)
-        self.port = await self.listener.start("127.0.0.1", self.port)
+        self.port = await self.listener.start("127.0.0.1", self.port or steady_port())
         host = decode_host("127.0.0.1")
         fingerprint = identity("NTF server CA").fingerprint
         self.address = ServerAddress(Scheme.NTF, (host,), str(self.port), fingerprint)

@@ -41,6 +41,7 @@ from heliograph.wire.transmissions import authorized_bytes, encode_transmission
 from heliograph.wire.versions import VersionRange
 from tests.db.postgres import shared_postgres
 from tests.journal.recorder import Notes
+from tests.ports import steady_port
 from tests.waiting import until
 
 NOW = time.time()
@@ -98,7 +99,7 @@ class World:
         self.listener = Listener(
             SMP, identity(), self.router, limits=self.limits, request_client_certificate=True
         )
-        port = await self.listener.start("127.0.0.1", port)
+        port = await self.listener.start("127.0.0.1", port or steady_port())
         host = decode_host("127.0.0.1")
         self.address = ServerAddress(Scheme.SMP, (host,), str(port), identity().fingerprint)
 
