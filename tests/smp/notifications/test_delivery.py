@@ -125,6 +125,7 @@ class TestSmallOutbox:
         queue = await create_notified(alice)
         await queue.nsub(ntf)
         client = world.router.subscribers.notifiers[queue.notifier_id]
+        await until(lambda: not client.outbox.is_loading)  # else nothing would be queued
         client.connection.pause_writing()
         await send(alice, [queue], 40)
         await until(lambda: client.outbox.overflowed)
