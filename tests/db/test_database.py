@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.db import database as module
+from heliograph.db import worker
 from heliograph.db.database import Database, Migration, migrate
 from heliograph.db.dialects import Dialect, Transaction, open_dialect
 from heliograph.db.errors import (
@@ -115,7 +115,7 @@ class TestTransactions:
             assert len(commits) <= 3
 
     async def test_a_group_is_not_endless(self, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(module, "MAX_GROUP", 10)
+        monkeypatch.setattr(worker, "MAX_GROUP", 10)
         async with opened(url) as database:
             with counted(monkeypatch, url) as commits:
                 await asyncio.gather(*(database.write(insert(number)) for number in range(50)))
@@ -480,7 +480,7 @@ class TestPostgres:
     async def test_one_that_does_not_answer_keeps_nobody_from_stopping(
         self, postgres_url: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(module, "STALLED_TIMEOUT", 0.2)
+        monkeypatch.setattr(worker, "STALLED_TIMEOUT", 0.2)
         other = open_dialect(postgres_url)
         database = await Database.open(postgres_url, MIGRATIONS)
         other.begin()

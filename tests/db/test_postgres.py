@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from heliograph.db import database as database_module, postgres
+from heliograph.db import postgres, worker
 from heliograph.db.database import Database
 from heliograph.db.dialects import open_dialect
 from heliograph.db.errors import DatabaseError, DatabaseLost
@@ -252,7 +252,7 @@ def test_a_statement_behind_a_lock_ends(dialect: PostgresDialect, postgres_url: 
 async def test_a_router_has_a_time_limit_for_statements(
     dialect: PostgresDialect, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database_module, "STATEMENT_TIMEOUT", 0.2)
+    monkeypatch.setattr(worker, "STATEMENT_TIMEOUT", 0.2)
     dialect.execute(INSERT, (1, b"", "", 0.0))
     async with await Database.open(postgres_url, (), retry_for=0.1) as database:
         dialect.begin()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from heliograph.agent.connections import queues, servers
 from heliograph.agent.connections.invitation import Invitation
-from heliograph.agent.connections.link_data import Contact
+from heliograph.agent.connections.link_data import ContactLink
 from heliograph.agent.connections.short_link import LinkKind, ShortLink
 from heliograph.agent.engine import AgentSettings, Engine, OnEvent
 from heliograph.agent.errors import (
@@ -126,7 +126,7 @@ class Agent:
         self._engine.sender.wake(created.queue.conn_id)
         return created.queue.conn_id
 
-    async def read_link(self, link: str) -> Contact:
+    async def read_link(self, link: str) -> ContactLink:
         """Read what a contact link leads to: an address, a group, a channel or a relay.
 
         Its signatures are checked. The connection request and the user data are in the format of

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from heliograph.agent.clients import ClientPool, ClientPurpose, is_temporary
 from heliograph.agent.connections import links, queues
 from heliograph.agent.connections.invitation import Invitation
-from heliograph.agent.connections.link_data import Contact, open_contact, open_link, seal_link
+from heliograph.agent.connections.link_data import ContactLink, open_contact, open_link, seal_link
 from heliograph.agent.connections.queues import NewRcvQueue
 from heliograph.agent.connections.servers import server_for
 from heliograph.agent.connections.short_link import LinkKind, ShortLink
@@ -104,7 +104,7 @@ class ConnectionOperations:
         """Parse a short link, which may leave out one of our routers. Raises `BadInvitation`."""
         return ShortLink.parse(text, self._routes.own_routers)
 
-    async def read_contact(self, link: ShortLink) -> Contact:
+    async def read_contact(self, link: ShortLink) -> ContactLink:
         """Read what a contact link leads to (LGET)."""
         try:
             route = await self._routes.to(link.address)

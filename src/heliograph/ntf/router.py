@@ -60,7 +60,10 @@ class NtfSettings:
 
 
 class NtfRouter(Closing):
-    """A `heliograph.transport.server.Router`. Create it with `NtfRouter.start`."""
+    """A `heliograph.transport.server.Router`. Create it with `NtfRouter.start`.
+
+    It has one attribute for each part that it joins.
+    """
 
     def __init__(
         self,

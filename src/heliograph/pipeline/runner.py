@@ -64,7 +64,7 @@ class BatchResult:
 
 
 class Pipeline:
-    """All jobs, over tables that only this process writes."""
+    """All jobs, over tables that only this process writes: one method for each."""
 
     def __init__(self, spark: "SparkSession", tables: Tables, settings: RunSettings) -> None:
         self.spark = spark

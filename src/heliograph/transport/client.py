@@ -42,7 +42,7 @@ from heliograph.transport.requests import (
     AnyPending,
     ClientRequest,
     Group,
-    Member,
+    GroupMember,
     Pending,
     Single,
     encode_request,
@@ -276,7 +276,7 @@ class Client:
                 self._send(
                     corr_id,
                     transmission,
-                    Member(request.entity_id, request.command.responses, group, place),
+                    GroupMember(request.entity_id, request.command.responses, group, place),
                 )
         return group
 

@@ -128,7 +128,7 @@ class Group(Generic[R]):
 
 
 @dataclass(slots=True)
-class Member(Generic[R]):
+class GroupMember(Generic[R]):
     """One request of a group, and its place there."""
 
     entity_id: bytes

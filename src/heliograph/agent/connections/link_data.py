@@ -77,7 +77,7 @@ class ContactData:
 
 
 @dataclass(frozen=True, slots=True)
-class Contact:
+class ContactLink:
     """What a contact link leads to; `request` is the connection request of its owner's agent."""
 
     root: bytes
@@ -124,7 +124,7 @@ def open_link(link: ShortLink, sender_id: bytes, fixed: bytes, user: bytes) -> I
     return invitation
 
 
-def open_contact(link: ShortLink, fixed: bytes, user: bytes) -> Contact:
+def open_contact(link: ShortLink, fixed: bytes, user: bytes) -> ContactLink:
     """Decrypt and check the data of a contact address. Raises `BadInvitation`."""
     try:
         root, request = open_fixed(link, fixed)
@@ -136,7 +136,7 @@ def open_contact(link: ShortLink, fixed: bytes, user: bytes) -> Contact:
             raise CryptoError("the signature of the user data does not fit")
     except (CryptoError, WireError) as exc:
         raise BadInvitation(f"the router's data does not belong to this link: {exc}") from None
-    return Contact(root, request, contact)
+    return ContactLink(root, request, contact)
 
 
 def open_fixed(link: ShortLink, boxed: bytes) -> tuple[bytes, bytes]:
