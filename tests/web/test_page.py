@@ -5,6 +5,7 @@ real ones. Screenshots go to `HELIOGRAPH_ARTEFACTS` (build/artefacts).
 """
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -248,6 +249,8 @@ async def test_healthy(world: World) -> None:
     assert {"accepted", "failed", "p50", "p90", "p99"} <= set(await page.evaluate(labels))
     assert await page.evaluate("document.querySelectorAll('#checks .ok').length") == 8
     await page.until("document.getElementById('version').textContent.length > 2")
+    verdict = await page.evaluate("document.getElementById('verdict').textContent")
+    assert re.fullmatch(r"Complete: .* accounted for up to \d\d:\d\d:\d\d\.", verdict)
     await page.until("charts.throughput.data[0].length >= 3")
     await _charts_show_the_range(page)
     await world.save("healthy")

@@ -200,14 +200,16 @@ function showRouters(now) {
 const VERDICTS = {
   off: "Off: `[pipeline] enabled = true` in config.toml turns it on.", unknown: "Not known yet.",
   empty: "Nothing was read from the journal yet.", unreadable: "Its tables cannot be read: run `heliograph doctor`.",
-  complete: "Complete: every notification is accounted for.", unaccounted: "Some notifications are unaccounted for.",
+  complete: "Complete: every notification is accounted for", unaccounted: "Some notifications are unaccounted for.",
 };
 
-function showPipeline(pipeline) {
+function showPipeline(pipeline, at) {
   const verdict = byId("verdict");
-  if (verdict.dataset.state !== pipeline.state) {
-    verdict.dataset.state = pipeline.state;
-    verdict.replaceChildren(...hint(VERDICTS[pipeline.state]).childNodes);
+  const until = pipeline.state === "complete" ? ` up to ${clock(at - pipeline.lag_seconds)}.` : "";
+  const said = `${VERDICTS[pipeline.state]}${until}`;
+  if (verdict.dataset.said !== said) {
+    verdict.dataset.said = said;
+    verdict.replaceChildren(...hint(said).childNodes);
     verdict.className = `verdict ${{ complete: "good", unaccounted: "warn", unreadable: "bad" }[pipeline.state] || "none"}`;
   }
   const isOff = pipeline.state === "off";
@@ -249,7 +251,7 @@ function showLive(now) {
   showStaleness(now);
   showTiles(now);
   showRouters(now);
-  showPipeline(now.pipeline);
+  showPipeline(now.pipeline, now.at);
   showMachine(now);
   byId("test-token-field").hidden = byId("test-token").hidden = !now.actions_ask_token;
 }
