@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from heliograph.db.dialects import Transaction
 from heliograph.smp.settings import Rules
 from heliograph.smp.store import store
 from heliograph.transport import client
@@ -421,6 +422,24 @@ async def test_a_full_queue_accepts_again_after_expiry(world: World) -> None:
     assert await queue.send(alice, b"two") == QUOTA
     await world.router.expire(time.time() + 1000)
     assert await queue.send(alice, b"two") == OK
+
+
+async def test_notifications_expire_in_any_order(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of an imported log are sorted by notifier."""
+    monkeypatch.setattr(store, "_EXPIRED_PAGE", 2)
+    alice = await world.connect()
+    queue = await create_notified(alice)
+    for _ in range(4):
+        await queue.send(alice, b"hello")
+
+    def age(tx: Transaction) -> None:
+        tx.execute("UPDATE notifications SET timestamp = 1 WHERE seq > ?", (1,))
+
+    await world.router.store.database.write(age)
+    await world.router.expire(time.time())
+    assert await world.notifications() == 1
 
 
 async def test_messages_expire_when_the_router_starts(world: World) -> None:

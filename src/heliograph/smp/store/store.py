@@ -289,11 +289,10 @@ class SmpStore:
         """Delete a page older than `before`; return their nonces, and whether there may be more."""
 
         def expire(tx: Transaction) -> list[bytes]:
-            oldest = tx.query(
-                "SELECT seq, timestamp, nonce FROM notifications ORDER BY seq LIMIT ?",
-                (_EXPIRED_PAGE,),
+            old = tx.query(
+                "SELECT seq, nonce FROM notifications WHERE timestamp < ? ORDER BY seq LIMIT ?",
+                (before, _EXPIRED_PAGE),
             )
-            old = [(seq, nonce) for seq, timestamp, nonce in oldest if timestamp < before]
             tx.many("DELETE FROM notifications WHERE seq = ?", [(seq,) for seq, _ in old])
             return [nonce for _, nonce in old]
 
