@@ -2,19 +2,23 @@
 
 import asyncio
 import os
+import re
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from heliograph.db.dialects import open_dialect
+from heliograph.journal.storage.reader import read_events
 from heliograph.transport.client import Client, ClientConfig
 from heliograph.wire import ntf
 from heliograph.wire.addresses import decode_address
 from tests.db.postgres import shared_postgres
 from tests.faults.processes import HELIOGRAPH, Process, init
-from tests.waiting import eventually
+from tests.waiting import eventually, until
 
 LEASE = 2.0
 CONFIG = ClientConfig(request_timeout=20.0, connect_timeout=20.0)
@@ -83,6 +87,10 @@ class Workers(Process):
         await eventually(are_there, 60)
         return self.members()
 
+    async def until_ready(self, count: int) -> None:
+        """Wait until so many processes, with the supervisor, have become ready in all."""
+        await until(lambda: self.log.read_text().count("process: ready") == count)
+
     async def ping(self) -> None:
         client = await Client.connect(decode_address(self.ready), CONFIG)
         try:
@@ -110,10 +118,63 @@ async def test_workers_are_restarted_and_stopped(workers: Workers) -> None:
     [_, victim] = members.values()
     os.kill(victim, signal.SIGKILL)
     members = await workers.until_members(2, without=victim)
+    await workers.until_ready(4)
     await workers.ping()
     await workers.stop()
     assert workers.members() == {}
     assert not any(map(_is_running, members.values()))
+
+
+async def test_metrics_and_journal_are_of_all_workers(tmp_path: Path) -> None:
+    directory = tmp_path / "ntf"
+    await init("ntf", directory)
+    workers = Workers(
+        directory,
+        shared_postgres().new_url(),
+        2,
+        HELIOGRAPH_NTF_JOURNAL_PATH=str(tmp_path / "journal"),
+        HELIOGRAPH_NTF_JOURNAL_SEAL_SECONDS="0.1",
+    )
+    await workers.start()
+    try:
+        members = await workers.until_members(2)
+        for _ in range(6):
+            await workers.ping()
+        found = re.search(r"workers: metrics at (\S+)", workers.log.read_text())
+        assert found is not None
+        async with aiohttp.ClientSession() as session:
+            text = await _get(session, found[1])
+            assert "heliograph_ntf_workers 2" in text
+            each = [await _get(session, f"{found[1]}?process={number}") for number in (1, 2)]
+            [total, *parts] = (_value(one, "process_cpu_seconds_total") for one in (text, *each))
+            assert 0 < max(parts) <= total
+            assert (await _get(session, found[1].replace("metrics", "readyz"))) == "ok\n"
+        os.kill(members[min(members)], signal.SIGKILL)
+        await workers.until_members(2, without=members[min(members)])
+        await workers.until_ready(4)
+        await workers.stop()
+    finally:
+        await workers.kill_all()
+    events = read_events(tmp_path / "journal")
+    kinds = Counter((event["boot"], event["kind"]) for event in events)
+    assert len({boot for boot, _ in kinds}) == 3
+    assert sum(count for (_, kind), count in kinds.items() if kind == "router_started") == 3
+    assert sum(count for (_, kind), count in kinds.items() if kind == "router_stopped") == 2
+    for boot in {boot for boot, _ in kinds}:
+        seqs = sorted(event["seq"] for event in events if event["boot"] == boot)
+        assert seqs == list(range(1, len(seqs) + 1))
+
+
+async def _get(session: aiohttp.ClientSession, url: str) -> str:
+    async with session.get(url) as response:
+        response.raise_for_status()
+        return await response.text()
+
+
+def _value(text: str, name: str) -> float:
+    found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+    assert found is not None
+    return float(found[1])
 
 
 async def test_workers_end_with_their_supervisor(workers: Workers) -> None:

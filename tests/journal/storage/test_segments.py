@@ -10,7 +10,7 @@ from heliograph.journal.hashing import Hasher
 from heliograph.journal.readers import ACKNOWLEDGED, Acknowledged, encode_acknowledged
 from heliograph.journal.storage.arrow import SCHEMA, Origin, complete, table_of
 from heliograph.journal.storage.log import Log, read_log
-from heliograph.journal.storage.segments import Sealed, SegmentWriter, new_boot, recover
+from heliograph.journal.storage.segments import LiveRuns, Sealed, SegmentWriter, new_boot, recover
 
 ORIGIN = Origin("router", "ntf", 7)
 HASHER = Hasher(bytes(32))
@@ -99,6 +99,28 @@ def test_recovery(tmp_path: Path) -> None:
     ]
     assert counts(tmp_path / "5-00000001.parquet") == [1, 2, 3, 4, 5, 6]
     assert recover(tmp_path) == 0
+
+
+def test_logs_of_live_runs_are_left_alone(tmp_path: Path) -> None:
+    other, own = LiveRuns(tmp_path), LiveRuns(tmp_path)
+    with other.starting() as live:
+        assert live == set()
+        other.hold(5)
+    logged(tmp_path / "_5-00000001.log", 1)
+    (tmp_path / "_5-00000001.parquet.tmp").write_bytes(b"half")
+    with own.starting() as live:
+        assert live == {5}
+        assert recover(tmp_path, live) == 0
+        own.hold(6)
+    assert (tmp_path / "_5-00000001.log").exists()
+    assert (tmp_path / "_5-00000001.parquet.tmp").exists()
+    other.release()  # as when its process is killed
+    with LiveRuns(tmp_path).starting() as live:
+        assert live == {6}
+        assert recover(tmp_path, live) == 3
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"5-00000001.parquet", "_6.live", "_start"}
+    own.release()
 
 
 def test_boots_only_grow() -> None:

@@ -7,13 +7,10 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import Metric
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.registry import Collector
 
 from heliograph.ntf.cluster.supervisor import PORT_FILE, worker_directory
 from heliograph.runtime.http import HttpServer
-from heliograph.runtime.metrics import CONTENT_TYPE, expose, gauge
+from heliograph.runtime.metrics import CONTENT_TYPE
 
 __all__ = ["WorkersHttpServer", "merged"]
 
@@ -36,44 +33,32 @@ OF_STORE = (
     "python_info",
 )
 """Beginnings of names whose value each worker reads from the store: not added up."""
+_WORKERS = "heliograph_ntf_workers"
 _NOT_ADDED = ("certificate", "expir", "max_fds")
 
 
-def merged(texts: Iterable[str]) -> list[Metric]:
+def merged(texts: Iterable[str]) -> str:
     """Add up the metrics of several processes; of what is the store's, take the greatest."""
-    families: dict[str, Metric] = {}
-    values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+    lines: dict[str, float | None] = {}
     for text in texts:
-        for family in text_string_to_metric_families(text):
-            families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
-            for sample in family.samples:
-                key = sample.name, tuple(sorted(sample.labels.items()))
-                if key not in values:
-                    values[key] = sample.value
-                    families[family.name].add_sample(sample.name, sample.labels, sample.value)
-                elif _is_of_store(sample.name):
-                    values[key] = max(values[key], sample.value)
-                else:
-                    values[key] += sample.value
-    for family in families.values():
-        family.samples = [
-            sample._replace(value=values[sample.name, tuple(sorted(sample.labels.items()))])
-            for sample in family.samples
-        ]
-    return list(families.values())
+        for line in text.splitlines():
+            if line.startswith("#"):
+                lines.setdefault(line)
+                continue
+            sample, _, value = line.rpartition(" ")
+            before, number = lines.get(sample), float(value)
+            if before is not None:
+                number = max(before, number) if _is_of_store(sample) else before + number
+            lines[sample] = number
+    return "".join(
+        f"{line}\n" if value is None else f"{line} {value!r}\n" for line, value in lines.items()
+    )
 
 
-def _is_of_store(name: str) -> bool:
+def _is_of_store(sample: str) -> bool:
+    name = sample.partition("{")[0]
     is_fixed = any(word in name for word in _NOT_ADDED) and not name.endswith("_expired_total")
     return is_fixed or name.startswith(OF_STORE)
-
-
-class _Merged(Collector):
-    def __init__(self, metrics: list[Metric]) -> None:
-        self._metrics = metrics
-
-    def collect(self) -> list[Metric]:
-        return self._metrics
 
 
 class WorkersHttpServer(HttpServer):
@@ -88,11 +73,8 @@ class WorkersHttpServer(HttpServer):
         wanted = request.query.get("process")
         numbers = [number for number in self._numbers if wanted in (None, str(number))]
         texts = [text for text in await self._ask(numbers, "metrics") if text is not None]
-        metrics = merged(texts)
-        metrics.append(gauge("heliograph_ntf_workers", "Workers that answer.", len(texts)))
-        registry = CollectorRegistry()
-        registry.register(_Merged(metrics))
-        body = expose(registry).encode()
+        number = f"{_WORKERS} {len(texts)}\n"
+        body = f"{merged(texts)}# TYPE {_WORKERS} gauge\n{number}".encode()
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _not_ready(self) -> str | None:

@@ -1,5 +1,6 @@
 """The runs of routers: when each wrote last, recovered, stopped or was killed."""
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -108,16 +109,13 @@ def _facts(
 ) -> RouterFacts:
     ordered = sorted((int(boot), facts) for boot, facts in boots.items())
     recovered = [(boot, facts) for boot, facts in ordered if "recovered_at" in facts]
+    # Several processes of a router run at a time: what recovered next need not be the next run.
+    recoveries = sorted(facts["recovered_at"] for _, facts in recovered)
     killed = []
-    for index, (_, before) in enumerate(ordered):
-        # Several processes of a router run at a time: a later run need not be the next.
-        later = [
-            facts["recovered_at"]
-            for _, facts in ordered[index + 1 :]
-            if facts.get("recovered_at", 0) >= before["last_at"]
-        ]
-        if later and "stopped_at" not in before:
-            killed.append((before["last_at"], min(later)))
+    for _, facts in ordered:
+        after = bisect_right(recoveries, facts["last_at"])
+        if "stopped_at" not in facts and after < len(recoveries):
+            killed.append((facts["last_at"], recoveries[after]))
     return RouterFacts(
         router,
         part,
