@@ -1,5 +1,6 @@
 """The wheel has every module, the page's files, and extras that fit together."""
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -91,3 +92,11 @@ def test_lock_files_have_every_direct_dependency(lock: str, extra: str | None) -
     for requirement in map(Requirement, wanted):
         name = canonicalize_name(requirement.name)
         assert requirement.specifier.contains(pinned[name]), name
+
+
+def test_the_description_stands_alone(metadata: Message) -> None:
+    """A package index has neither the repository's pictures nor its other pages."""
+    text = str(metadata.get_payload())
+    assert text.startswith("# Heliograph")
+    assert "which commands it handles" in text, "links keep their words"
+    assert re.findall(r"\]\((?!https?://|#)[^)]*\)", text) == []

@@ -77,10 +77,11 @@ function rows(table, entries, nothing) {
   table.tBodies[0].replaceChildren(...made);
 }
 
-function bar(name, value, most, text) {
+function bar(name, value, most, text, high = null) {
   const line = element("div");
   const meter = element("meter");
   meter.max = most;
+  if (high !== null) [meter.high, meter.optimum] = [high, 0]; // red above
   meter.value = value;
   meter.setAttribute("aria-label", `${name}: ${text}`);
   line.append(element("span", name), meter, element("span", text));
@@ -235,7 +236,7 @@ function showMachine(now) {
     pair.append(element("dt", name), element("dd", value));
     return pair;
   }));
-  byId("disks").replaceChildren(...now.disks.map((disk) => bar(`disk of ${disk.places.join(", ")}`, disk.total - disk.free, disk.total, `${bytes(disk.free)} free`)));
+  byId("disks").replaceChildren(...now.disks.map((disk) => bar(`disk of ${disk.places.join(", ")}`, disk.total - disk.free, disk.total, `${bytes(disk.free)} free`, 0.95 * disk.total)));
   rows(byId("processes"), now.processes.map((process) => [
     process.name, stateCell(process.state), duration(now.at - process.since), number(process.restarts),
     process.cpu_percent === null ? "–" : `${number(process.cpu_percent)} %`, bytes(process.memory), number(process.open_files),
