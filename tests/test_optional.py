@@ -47,6 +47,7 @@ def test_imported_without_optional_packages(module: str) -> None:
     [
         (["page"], "pyarrow", "journal"),
         (["journal", "ship", "j", "--to", "there"], "pyarrow", "journal"),
+        (["ntf", "actions", "list"], "deltalake", "actions"),
         (["sim", "apns", "--dir", "sim"], "h2", "sim"),
         (["demo"], "h2", "sim"),
         (["pipeline", "once", "--journal", "j"], "pyspark", "pipeline"),
@@ -57,7 +58,8 @@ def test_the_missing_package_is_named(
 ) -> None:
     (tmp_path / "j").mkdir()
     (tmp_path / "home" / "ntf").mkdir(parents=True)
-    (tmp_path / "home" / "ntf" / "config.toml").write_text("")
+    config = '[journal]\npath = "j"\n[actions]\ntable = "t"\n'
+    (tmp_path / "home" / "ntf" / "config.toml").write_text(config)
     code = f"""
 import os
 os.chdir({str(tmp_path)!r})

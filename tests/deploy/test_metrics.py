@@ -58,6 +58,7 @@ def exported(kind: str, directory: Path) -> dict[str, set[str]]:
     }
     environment[f"HELIOGRAPH_{kind.upper()}_METRICS_PORT"] = "0"
     environment[f"HELIOGRAPH_{kind.upper()}_JOURNAL_PATH"] = "journal"
+    environment["HELIOGRAPH_NTF_ACTIONS_TABLE"] = "tables"
     initial = [*COMMAND, kind, "init", "--dir", str(directory), "--port", "0"]
     subprocess.run(initial, check=True, stdout=subprocess.DEVNULL, env=environment)
     with (directory / "log").open("w") as log:

@@ -48,7 +48,7 @@ def test_every_file_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
 
 def test_all_is_every_extra(metadata: Message) -> None:
     extras = set(metadata.get_all("Provides-Extra") or ())
-    assert extras == {"all", "h2", "journal", "pipeline", "postgresql", "sim"}
+    assert extras == {"actions", "all", "h2", "journal", "pipeline", "postgresql", "sim"}
     requirements = [Requirement(text) for text in metadata.get_all("Requires-Dist") or ()]
     by_extra = {
         extra: {

@@ -72,6 +72,8 @@ def test_the_columns_of_version_1_stay_as_they_are() -> None:
         "expected_hash string",
         "command string",
         "interval int32",
+        "action string",
+        "action_kind string",
     ]
     assert {*KEYED, *REPETITIVE} <= set(COLUMNS)
 

@@ -43,6 +43,11 @@ heliograph_ntf_provider_failed_total{provider="FCM"} 2
 heliograph_ntf_provider_failed_total{provider="WEBPUSH"} 1
 # TYPE heliograph_ntf_push_failures_total counter
 heliograph_ntf_push_failures_total{reason="429"} 3
+# TYPE heliograph_ntf_actions_refused_total counter
+heliograph_ntf_actions_refused_total{reason="forged"} 2
+heliograph_ntf_actions_refused_total{reason="stale"} 1
+# TYPE heliograph_ntf_actions_waiting gauge
+heliograph_ntf_actions_waiting{kind="resubscribe"} 4
 # TYPE heliograph_ntf_pushes_in_flight gauge
 heliograph_ntf_pushes_in_flight{provider="APNS_PROD"} 1
 heliograph_ntf_pushes_in_flight{provider="FCM"} 0
@@ -80,6 +85,13 @@ def test_two_samples() -> None:
         "WEBPUSH": "down",
     }
     assert now["failures"] == [{"reason": "429", "recent": 3, "total": 3}]
+    assert now["actions"] == {
+        "applied": 0,
+        "undone": 0,
+        "refused": 3,
+        "waiting": 4,
+        "capped": 0,
+    }
     assert now["smp_servers"] == [
         {"name": "smp.my.org", "own": True, "active": 12, "pending": 0},
         {"name": "other servers", "own": False, "active": 0, "pending": 2},

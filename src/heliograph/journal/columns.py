@@ -79,6 +79,8 @@ _COLUMNS = (
     Column("expected_hash", _TEXT, "Keyed hash of what there should be."),
     Column("command", _TEXT, "The name of a command of the protocol."),
     Column("interval", _INT32, "Minutes between periodic pushes; 0 if there are none."),
+    Column("action", _TEXT, "ID of an action that the pipeline decided on."),
+    Column("action_kind", _TEXT, "What kind of action, as `resubscribe`."),
 )
 
 COLUMNS: Mapping[str, Column] = {column.name: column for column in _COLUMNS}

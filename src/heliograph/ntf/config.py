@@ -11,7 +11,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from heliograph.actions.snapshots import SnapshotOptions
 from heliograph.net.public import is_public
+from heliograph.ntf.actions.options import ActionOptions
 from heliograph.ntf.cluster.roster import LEASE
 from heliograph.ntf.limits import NtfLimits
 from heliograph.ntf.push.options import PushOptions
@@ -325,6 +327,8 @@ class NtfConfig:
     metrics: Metrics = field(default_factory=Metrics)
     log: LogOptions = field(default_factory=LogOptions)
     journal: JournalOptions = field(default_factory=JournalOptions)
+    snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
+    actions: ActionOptions = field(default_factory=ActionOptions)
 
     def settings(self) -> NtfSettings:
         """Return the router's settings."""

@@ -4,18 +4,23 @@ import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from heliograph import __version__
+from heliograph.actions.pairing import pair_secret
+from heliograph.actions.snapshots import export_snapshots
 from heliograph.db.database import migrate
 from heliograph.db.dialects import check_store
+from heliograph.journal.hashing import Hasher
+from heliograph.journal.identity import journal_identity
 from heliograph.journal.journal import Journal
 from heliograph.journal.opening import enter_journal
 from heliograph.journal.schema import Part
+from heliograph.ntf.actions.opening import make_runner
 from heliograph.ntf.cluster.member import ClusterMember
 from heliograph.ntf.cluster.supervisor import PORT_FILE, WORKERS, worker_directory
 from heliograph.ntf.cluster.tables import Process
@@ -25,6 +30,7 @@ from heliograph.ntf.providers import make_providers
 from heliograph.ntf.reference.control import NtfControlPort
 from heliograph.ntf.reference.statslog import NtfStatsLog
 from heliograph.ntf.router import NtfRouter
+from heliograph.ntf.snapshots import snapshot_of
 from heliograph.ntf.stats import Stats
 from heliograph.ntf.store import totals
 from heliograph.ntf.store.schema import MIGRATIONS
@@ -91,6 +97,13 @@ async def serve(
         )
         registry.register(collector)
         tasks.spawn(stats.run(), name="ntf statistics")
+        folder = config.snapshots.path_in(directory)
+        if folder is not None:
+            tasks.spawn(_snapshots(config, directory, folder, router), name="snapshots")
+        runner = make_runner(config.actions, config.journal, directory, router)
+        if runner is not None:
+            registry.register(runner.observer)
+            tasks.spawn(runner.run(), name="actions")
         if config.metrics.port is not None or config.control.port is not None:
             tasks.spawn(collector.count(), name="ntf totals")
         if config.control.port is not None:
@@ -99,6 +112,20 @@ async def serve(
             stack.push_async_callback(control.close)
             logger.info("control port %d", control_port)
         yield public_address(Scheme.NTF, config.listen, port, identity.fingerprint)
+
+
+def _snapshots(
+    config: NtfConfig, directory: Path, folder: Path, router: NtfRouter
+) -> Coroutine[object, object, None]:
+    """Return what exports snapshots. Raises `IdentityError` if the pair's secret is missing."""
+    secret = pair_secret(directory / config.snapshots.key_file)
+    identity = journal_identity(directory, config.journal.key_epoch)
+    take = snapshot_of(router.store, secret, Hasher(identity.key))
+    interval = config.snapshots.interval_seconds
+    store = router.store
+    return export_snapshots(
+        folder, identity.router, Part.NTF.value, take, interval, lambda: store.sharing.is_leader
+    )
 
 
 def maintain(config: NtfConfig, directory: Path) -> None:

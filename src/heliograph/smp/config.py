@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from heliograph.actions.snapshots import SnapshotOptions
 from heliograph.net.public import is_public
 from heliograph.runtime.config.operations import (
     NOT_ALLOWED,
@@ -233,6 +234,7 @@ class SmpConfig:
     metrics: Metrics = field(default_factory=Metrics)
     log: LogOptions = field(default_factory=LogOptions)
     journal: JournalOptions = field(default_factory=JournalOptions)
+    snapshots: SnapshotOptions = field(default_factory=SnapshotOptions)
 
     def settings(self, directory: Path) -> SmpSettings:
         """Return the router's settings. Raises `ConfigError` if the password cannot be read."""

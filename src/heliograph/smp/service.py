@@ -5,6 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from heliograph.actions.pairing import pair_secret
+from heliograph.actions.snapshots import export_snapshots
+from heliograph.journal.identity import journal_identity
 from heliograph.journal.opening import enter_journal
 from heliograph.journal.schema import Part
 from heliograph.runtime.config.operations import STATS_NAME
@@ -16,6 +19,7 @@ from heliograph.smp.metrics import SmpCollector
 from heliograph.smp.reference.control import SmpControlPort
 from heliograph.smp.reference.statslog import SmpStatsLog
 from heliograph.smp.router import SmpRouter
+from heliograph.smp.snapshots import snapshot_of
 from heliograph.transport.protocols import SMP
 from heliograph.transport.server import Listener
 from heliograph.wire.addresses import Scheme
@@ -61,6 +65,14 @@ async def serve(config: SmpConfig, directory: Path) -> AsyncIterator[str]:
             stats.restore()
             stack.callback(stats.try_save)
             tasks.spawn(stats.run(), name="smp statistics")
+        folder = config.snapshots.path_in(directory)
+        if folder is not None:
+            secret = pair_secret(directory / config.snapshots.key_file)
+            name = journal_identity(directory, config.journal.key_epoch).router
+            take = snapshot_of(router.store, router.subscribers, secret, identity.fingerprint)
+            interval = config.snapshots.interval_seconds
+            exporting = export_snapshots(folder, name, Part.SMP.value, take, interval)
+            tasks.spawn(exporting, name="snapshots")
         if control.port is not None:
             server = SmpControlPort(
                 router, listener, port, stats, collector, passwords, control.daily_blocks

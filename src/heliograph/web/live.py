@@ -20,6 +20,13 @@ FAILING_SHARE = 0.05
 RECEIVED = "simplex_ntf_notifications_received"
 ACCEPTED = "heliograph_ntf_provider_accepted_total"
 FAILED = "heliograph_ntf_provider_failed_total"
+_ACTIONS = {
+    "applied": "applied_total",
+    "undone": "undone_total",
+    "refused": "refused_total",
+    "waiting": "waiting",
+    "capped": "capped",
+}
 _QUANTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 
 Samples = Sequence[Sample]
@@ -45,6 +52,10 @@ def live(ntf: Samples, smp: Samples) -> JsonObject:
         "oldest_pending_seconds": round(last.get("heliograph_ntf_oldest_pending_push_seconds"), 1),
         "providers": _providers(ntf),
         "failures": _failures(ntf),
+        "actions": {
+            name: int(last.get(f"heliograph_ntf_actions_{metric}"))
+            for name, metric in _ACTIONS.items()
+        },
         "ntf_clients": int(last.get("heliograph_ntf_clients")),
         "messaging": _messaging(smp),
         "window_seconds": WINDOW_SECONDS,

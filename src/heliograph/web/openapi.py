@@ -95,6 +95,7 @@ _LIVE = _object(
         )
     ),
     failures=_list(_object(reason=_TEXT, recent=_COUNT, total=_COUNT)),
+    actions=_object(applied=_COUNT, undone=_COUNT, refused=_COUNT, waiting=_COUNT, capped=_COUNT),
     ntf_clients=_COUNT,
     messaging=_object(
         queues=_COUNT,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from heliograph.cli.actions import add_action
 from heliograph.cli.arguments import Subparsers
-from heliograph.cli.ntf import probe, store as ntf_store
+from heliograph.cli.ntf import actions as ntf_actions, probe, store as ntf_store
 from heliograph.cli.routers import RouterCommands, new_config_file
 from heliograph.ntf.config import (
     INTRODUCTION,
@@ -90,6 +90,7 @@ def add(commands: Subparsers) -> None:
     )
     ini.add_argument("file", type=Path, metavar="FILE")
     ntf_store.add(actions, ROUTER.load)
+    ntf_actions.add(actions, ROUTER.load)
     probing = add_action(
         actions,
         ROUTER.part,

@@ -5,6 +5,11 @@ journal writes hashes of them. `...Columns` classes are many events of one kind 
 column, which costs a router much less than one object for each.
 """
 
+from heliograph.journal.events.actions import (
+    ActionApplied as ActionApplied,
+    ActionRefused as ActionRefused,
+    ActionUndone as ActionUndone,
+)
 from heliograph.journal.events.base import (
     COLUMNAR as COLUMNAR,
     EVENTS as EVENTS,

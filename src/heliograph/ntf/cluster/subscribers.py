@@ -84,6 +84,10 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
             self._member.wake()
         self._poll.set()
 
+    def resubscribe(self, server: ServerRecord, queue: QueueKey, *, was_active: bool) -> None:
+        """Subscribe a queue of the store again, as a new one."""
+        self.add(server, queue)
+
     async def run(self) -> None:
         """Take new subscriptions over, for ever; `sync` starts and ends subscribers."""
         self._sync()

@@ -111,4 +111,20 @@ MIGRATIONS = (
         ALTER TABLE last_notifications ADD COLUMN nonces {blob}
         """,
     ),
+    Migration(
+        "0003_actions",
+        """
+        CREATE TABLE actions (
+            action_id TEXT PRIMARY KEY,
+            kind TEXT NOT NULL,
+            subject {blob} NOT NULL,
+            state TEXT NOT NULL,
+            applied_at BIGINT NOT NULL,
+            is_recorded INTEGER NOT NULL,
+            removed {blob} NOT NULL
+        );
+        CREATE INDEX actions_unrecorded ON actions (action_id) WHERE is_recorded = 0;
+        CREATE INDEX actions_by_time ON actions (kind, applied_at)
+        """,
+    ),
 )

@@ -115,6 +115,12 @@ class SmpSubscriber:
         self._queues.unreported.add(queue.subscription_id)
         self._add([queue])
 
+    def resubscribe(self, queue: QueueKey, *, was_active: bool) -> None:
+        """Subscribe a queue again; one that was active is not counted twice."""
+        if was_active:
+            self._queues.subscribed = max(self.subscribed - 1, 0)
+        self.add(queue)
+
     def _add(self, queues: list[QueueKey]) -> None:
         self._new += queues
         self._work.set()

@@ -67,6 +67,10 @@ class SmpSubscribers(Mapping[int, SmpSubscriber]):
         """Subscribe a new queue. Raises `WireError` for an address that cannot be understood."""
         self._get(server, is_proven=False).add(queue)
 
+    def resubscribe(self, server: ServerRecord, queue: QueueKey, *, was_active: bool) -> None:
+        """Subscribe a queue of the store again. Raises `WireError` as `add` does."""
+        self._get(server, is_proven=False).resubscribe(queue, was_active=was_active)
+
     async def end_unused(self) -> None:
         """End the subscribers to messaging routers that have no subscription any more."""
         before = {server_id: each.added for server_id, each in self._subscribers.items()}

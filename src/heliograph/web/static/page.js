@@ -180,6 +180,9 @@ function showRouters(now) {
     ["attempts that failed", number(now.pushes.failed)],
     ["retries", number(now.pushes.retried)],
     ["pushes expired", number(now.pushes.expired)],
+    ["actions applied", number(now.actions.applied)],
+    ["actions waiting", number(now.actions.waiting)],
+    ["actions refused", number(now.actions.refused)],
   ]);
   bars(byId("tokens"), now.tokens, "No phone has registered yet: see Pair a phone, below. `heliograph status` prints the commands for a phone in a terminal.");
   bars(byId("subscriptions"), now.subscriptions, "No queue is subscribed yet: a phone subscribes when it has a contact.");

@@ -1,0 +1,1 @@
+"""The contract between the pipeline, which decides, and the routers, which act."""

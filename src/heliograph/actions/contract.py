@@ -1,0 +1,210 @@
+"""Actions: what the pipeline asks a router to do, in rows that say nothing to anybody else.
+
+The subject of an action is a keyed hash of the router's journal, which only that router can
+resolve. An action is identified by its content and signed by the pipeline, so that one that was
+altered or made by somebody else is recognised. This module does no I/O and reads no clock.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import Enum
+
+from heliograph.crypto.errors import CryptoError
+from heliograph.crypto.keys import KeyPair, sign, verify
+from heliograph.documents import JsonMapping
+
+__all__ = [
+    "MAX_CLOCK_SKEW",
+    "MAX_VALIDITY",
+    "Action",
+    "ActionKind",
+    "MalformedAction",
+    "Refusal",
+    "check",
+    "decode_action",
+    "new_action",
+]
+
+SECOND = 1_000_000
+MAX_VALIDITY = 7 * 86_400 * SECOND
+"""Microseconds that an action may be valid: routers remember what they applied for longer."""
+MAX_CLOCK_SKEW = 300 * SECOND
+"""Microseconds that the pipeline's clock may be ahead of the router's."""
+MAX_EVIDENCE = 4096
+"""Characters of evidence."""
+
+_HEX = re.compile(r"[0-9a-f]{32}")
+_ROUTER = re.compile(r"[0-9a-f]{16}")
+_RULE = re.compile(r"[a-z_]{1,40}/[0-9]{1,6}")
+
+
+class ActionKind(Enum):
+    """What a router may be asked to do."""
+
+    RESUBSCRIBE = "resubscribe"
+    """Subscribe to the queue again. It repairs a lost subscription, and changes nothing else."""
+    DELETE_ORPHAN = "delete_orphan"
+    """Delete a subscription to a queue that its messaging router does not have any more."""
+    REPORT = "report"
+    """Record that something is wrong which no router can repair by itself."""
+
+    @property
+    def subject(self) -> str:
+        """The column of the journal whose hash names the subject."""
+        return _SUBJECTS[self]
+
+    @property
+    def is_reversible(self) -> bool:
+        return self in _REVERSIBLE
+
+
+_SUBJECTS = {
+    ActionKind.RESUBSCRIBE: "subscription",
+    ActionKind.DELETE_ORPHAN: "subscription",
+    ActionKind.REPORT: "server",
+}
+_REVERSIBLE = (ActionKind.DELETE_ORPHAN,)
+
+
+class Refusal(Enum):
+    """Why a router does not apply an action."""
+
+    MALFORMED = "malformed"
+    """It is not an action: a column is missing, or has a value that none can have."""
+    FOREIGN = "foreign"
+    """It is for another router."""
+    FORGED = "forged"
+    """Its ID is not that of its content, or the configured pipeline has not signed it."""
+    STALE = "stale"
+    """It is not valid any more."""
+    CLOCK = "clock"
+    """It was decided in the future, or is valid for too long: a clock is wrong."""
+    UNKNOWN_SUBJECT = "unknown_subject"
+    """Its hash is none of this router's."""
+    DISAGREED = "disagreed"
+    """What the router knows itself contradicts it."""
+
+
+class MalformedAction(ValueError):
+    """A row of the table that is not an action."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One decision. Times are in microseconds since the epoch."""
+
+    action_id: str
+    router: str
+    kind: ActionKind
+    subject: str
+    evidence: str
+    rule: str
+    decided_at: int
+    valid_until: int
+    signature: bytes = field(repr=False)
+
+
+def new_action(
+    router: str,
+    kind: ActionKind,
+    subject: str,
+    evidence: JsonMapping,
+    rule: str,
+    decided_at: int,
+    valid_until: int,
+    signer: KeyPair,
+) -> Action:
+    """Return a signed action. The same decision from the same evidence has the same ID."""
+    text = json.dumps(evidence, sort_keys=True, separators=(",", ":"))
+    action_id = _digest(router, kind.value, subject, text, rule)
+    action = Action(action_id, router, kind, subject, text, rule, decided_at, valid_until, b"")
+    return replace(action, signature=sign(signer.private, _signed(action)))
+
+
+def decode_action(row: Mapping[str, object]) -> Action:
+    """Return the action of a row. Raises `MalformedAction`."""
+    try:
+        kind = ActionKind(row["kind"])
+        decided_at, valid_until = (
+            _microseconds(row["decided_at"]),
+            _microseconds(row["valid_until"]),
+        )
+        action_id, router, subject = row["action_id"], row["router"], row["subject"]
+        evidence, rule, signature = row["evidence"], row["rule"], row["signature"]
+    except (KeyError, ValueError) as exc:
+        raise MalformedAction(str(exc)) from exc
+    if not (
+        isinstance(action_id, str)
+        and isinstance(router, str)
+        and isinstance(subject, str)
+        and isinstance(evidence, str)
+        and isinstance(rule, str)
+        and isinstance(signature, bytes)
+    ):
+        raise MalformedAction("a column has a value of another type")
+    if not (
+        _HEX.fullmatch(action_id)
+        and _ROUTER.fullmatch(router)
+        and _HEX.fullmatch(subject)
+        and _RULE.fullmatch(rule)
+        and len(evidence) <= MAX_EVIDENCE
+    ):
+        raise MalformedAction("a column has a value that no action has")
+    try:
+        if not isinstance(json.loads(evidence), dict):
+            raise MalformedAction("the evidence is not an object")
+    except (ValueError, RecursionError) as exc:
+        raise MalformedAction("the evidence is not JSON") from exc
+    return Action(
+        action_id, router, kind, subject, evidence, rule, decided_at, valid_until, signature
+    )
+
+
+def check(action: Action, router: str, signer: bytes | None, now: int) -> Refusal | None:
+    """Return why a router refuses an action, before it looks at its subject; None if it does not.
+
+    `signer` is the public key of the pipeline; None accepts any, if somebody looks at each.
+    """
+    if action.router != router:
+        return Refusal.FOREIGN
+    content = _digest(
+        action.router, action.kind.value, action.subject, action.evidence, action.rule
+    )
+    if action.action_id != content or not _is_signed(action, signer):
+        return Refusal.FORGED
+    is_long = action.valid_until - action.decided_at > MAX_VALIDITY
+    if is_long or action.decided_at > now + MAX_CLOCK_SKEW:
+        return Refusal.CLOCK
+    return Refusal.STALE if action.valid_until <= now else None
+
+
+def _is_signed(action: Action, signer: bytes | None) -> bool:
+    if signer is None:
+        return True
+    try:
+        return verify(signer, action.signature, _signed(action))
+    except CryptoError:
+        return False
+
+
+def _signed(action: Action) -> bytes:
+    times = f"{action.decided_at} {action.valid_until}"
+    return f"heliograph action {action.action_id} {times}".encode()
+
+
+def _digest(*parts: str) -> str:
+    # A length before each part, so that no two lists of parts are the same bytes.
+    encoded = (part.encode(errors="surrogatepass") for part in parts)
+    text = b"".join(b"%d:%b" % (len(data), data) for data in encoded)
+    return hashlib.blake2b(text, digest_size=16, person=b"helio-action").hexdigest()
+
+
+def _microseconds(value: object) -> int:
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        raise ValueError("a time is missing")
+    seconds = value.replace(microsecond=0).timestamp()
+    return int(seconds) * SECOND + value.microsecond

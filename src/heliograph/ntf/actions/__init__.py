@@ -1,0 +1,1 @@
+"""Actions that the pipeline decided on: judged, resolved, applied and undone."""

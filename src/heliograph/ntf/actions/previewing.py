@@ -1,0 +1,36 @@
+"""Say what would become of actions, without a change: for `apply --dry-run`."""
+
+from collections.abc import Mapping, Sequence
+
+from heliograph.actions.contract import Action, ActionKind, Refusal
+from heliograph.db.dialects import Transaction
+from heliograph.journal.hashing import Hasher
+from heliograph.journal.identity import JournalIdentity
+from heliograph.ntf.actions.resolving import resolve_in
+from heliograph.ntf.store import actions as stored
+from heliograph.ntf.store.actions import Applied, DailyCap, ResolvedAction
+
+__all__ = ["preview"]
+
+
+def preview(
+    tx: Transaction,
+    actions: Sequence[Action],
+    identity: JournalIdentity,
+    caps: Mapping[ActionKind, DailyCap],
+    now: int,
+) -> dict[str, str]:
+    """Return a word for each action: `would_apply`, or why it would not be applied."""
+    entities = resolve_in(tx, actions, Hasher(identity.key))
+    results: dict[str, str] = {}
+    chosen = []
+    for action in actions:
+        subject = entities.get((action.kind.subject, action.subject))
+        if subject is None:
+            results[action.action_id] = Refusal.UNKNOWN_SUBJECT.value
+        else:
+            chosen.append(ResolvedAction(action.action_id, action.kind, subject))
+    for item, result in zip(chosen, stored.preview_batch(tx, chosen, caps, now), strict=True):
+        word = "would_apply" if isinstance(result, Applied) else result.value
+        results[item.action_id] = word
+    return results

@@ -1,0 +1,53 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from heliograph.actions.contract import decode_action
+from heliograph.actions.signing import KEY_FILE, decode_signer, signing_key
+from heliograph.actions.table import append_actions, expire_actions, read_actions
+from heliograph.runtime.errors import IdentityError, StartError
+from heliograph.wire.primitives import b64encode
+from tests.actions.support import HOUR, NOW, ROUTER, an_action
+
+
+def test_actions_are_appended_once_and_expire(tmp_path: Path) -> None:
+    assert read_actions(tmp_path) == []
+    first, second = an_action(), an_action(subject="22" * 16, valid_until=NOW + 2 * HOUR)
+    foreign = an_action(router="ff" * 8)
+    assert append_actions(tmp_path, [first, first, foreign]) == 2
+    assert append_actions(tmp_path, [second, first]) == 1
+    found = [decode_action(row) for row in read_actions(tmp_path, ROUTER)]
+    assert sorted(found, key=lambda item: item.subject) == [first, second]
+    expire_actions(tmp_path, NOW + HOUR)
+    assert [decode_action(row) for row in read_actions(tmp_path)] == [second]
+
+
+def test_a_damaged_table_is_an_error_that_names_it(tmp_path: Path) -> None:
+    append_actions(tmp_path, [an_action()])
+    for file in (tmp_path / "actions" / "_delta_log").glob("*.json"):
+        file.write_text("{")
+    with pytest.raises(StartError, match=r"the table actions in .* cannot be read"):
+        read_actions(tmp_path)
+
+
+def test_a_missing_package_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(StartError, match=r"deltalake is missing: .*heliograph\[actions\]"):
+        read_actions(tmp_path)
+
+
+def test_the_signing_key_is_made_once_and_private(tmp_path: Path) -> None:
+    key = signing_key(tmp_path)
+    assert signing_key(tmp_path) == key
+    assert (tmp_path / KEY_FILE).stat().st_mode & 0o777 == 0o600
+    assert decode_signer(b64encode(key.public)) == key.public
+    (tmp_path / KEY_FILE).write_text("nonsense")
+    with pytest.raises(IdentityError, match=KEY_FILE):
+        signing_key(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "x", "AAAA", "é"])
+def test_a_wrong_signer_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="heliograph pipeline signer"):
+        decode_signer(text)
