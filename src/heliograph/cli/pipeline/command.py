@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heliograph.cli.arguments import Subparsers
+from heliograph.cli.pipeline import decide
 from heliograph.cli.pipeline.ingesting import ingest_all
 from heliograph.cli.pipeline.light import run_light
 from heliograph.cli.pipeline.opening import acknowledging, open_pipeline
@@ -163,6 +164,7 @@ def add(commands: Subparsers) -> None:
     add_journal(requeue)
     retire = add_action(actions, "retire", "expect nothing more of a router", run_retire, _RETIRE)
     retire.add_argument("router", metavar="ROUTER", help="its ID, see `status`")
+    decide.add(actions)
     submit = add_action(
         actions, "submit", "run one of these commands on a Spark cluster", run_submit, _SUBMIT
     )

@@ -1,0 +1,1 @@
+"""Decisions: jobs whose results are actions for routers."""
