@@ -8,7 +8,11 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from heliograph.actions.pairing import make_pair_secret
+from heliograph.actions.signing import signing_key
+from heliograph.actions.snapshots import SnapshotOptions
 from heliograph.ntf import config as ntf
+from heliograph.ntf.actions.options import ActionOptions
 from heliograph.ntf.providers import create_vapid_key
 from heliograph.ntf.push.options import ApnsOptions, PushOptions, WebPushOptions
 from heliograph.runtime.config.file import FILE_NAME
@@ -28,6 +32,7 @@ from heliograph.system.config import (
     SystemConfig,
 )
 from heliograph.system.layout import Layout
+from heliograph.wire.primitives import b64encode
 
 __all__ = ["create", "has_simulators"]
 
@@ -48,6 +53,7 @@ def create(
     account_seconds: float = PipelineOptions().account_seconds,
     any_port: bool = False,
     stream: bool = False,
+    snapshot_seconds: float = SnapshotOptions().interval_seconds,
 ) -> SystemConfig:
     """Create what is missing. By default only a private system has simulators."""
     journal = JournalOptions(path="../journal")
@@ -70,9 +76,15 @@ def create(
         pipeline=processing,
         simulators=places,
     )
-    _smp(layout, host, smp_port, smp_metrics, journal)
-    _ntf(layout, replace(listen, port=ntf_port), ntf_metrics, places, journal)
+    if not layout.pair_key.exists():
+        make_pair_secret(layout.pair_key)
+    snapshots = SnapshotOptions("../snapshots", "../pair.key", snapshot_seconds)
+    _smp(layout, host, smp_port, smp_metrics, journal, snapshots)
+    signer = b64encode(signing_key(layout.tables).public) if pipeline else ""
+    actions = ActionOptions(table="../pipeline", signer=signer) if pipeline else ActionOptions()
+    _ntf(layout, replace(listen, port=ntf_port), ntf_metrics, places, journal, snapshots, actions)
     layout.journal.mkdir(mode=0o700, exist_ok=True)
+    layout.snapshots.mkdir(mode=0o700, exist_ok=True)
     layout.tables.mkdir(mode=0o700, exist_ok=True)
     layout.page.mkdir(mode=0o700, exist_ok=True)
     if simulators:
@@ -103,7 +115,14 @@ def _choose(host: str, wanted: tuple[int, ...]) -> list[int]:
         raise StartError(f"{exc}: is {host} an address of this machine?") from exc
 
 
-def _smp(layout: Layout, host: str, port: int, metrics: int, journal: JournalOptions) -> None:
+def _smp(
+    layout: Layout,
+    host: str,
+    port: int,
+    metrics: int,
+    journal: JournalOptions,
+    snapshots: SnapshotOptions,
+) -> None:
     if (layout.smp / FILE_NAME).exists():
         return
     config = smp.SmpConfig(
@@ -111,6 +130,7 @@ def _smp(layout: Layout, host: str, port: int, metrics: int, journal: JournalOpt
         notifications=smp.NotificationOptions(delivery_interval=0),
         metrics=Metrics(port=metrics),
         journal=journal,
+        snapshots=snapshots,
     )
     create_identity(layout.smp, "SMP server CA", host, time.time())
     text = render(config, smp.INTRODUCTION, live=UNCOMMENTED)
@@ -123,6 +143,8 @@ def _ntf(
     metrics: int,
     simulators: SimulatorOptions,
     journal: JournalOptions,
+    snapshots: SnapshotOptions,
+    actions: ActionOptions,
 ) -> None:
     if (layout.ntf / FILE_NAME).exists():
         return
@@ -134,6 +156,8 @@ def _ntf(
         metrics=Metrics(port=metrics),
         journal=journal,
         subscriptions=ntf.SubscriptionOptions(own_domains=(listen.host,)),
+        snapshots=snapshots,
+        actions=actions,
     )
     create_identity(layout.ntf, "NTF server CA", listen.host, time.time())
     create_vapid_key(layout.ntf)

@@ -6,6 +6,8 @@ smp/  ntf/     the routers: keys, configuration, store
 sim/           simulated push providers
 page/          the lock of the status page
 journal/       events of the routers, for the pipeline
+snapshots/     what the routers believe about subscriptions, for the pipeline
+pair.key       the secret by which snapshots of both routers can be compared
 pipeline/      the tables of the pipeline
 logs/          one file for each part
 state.json     what runs, for `heliograph status`
@@ -48,6 +50,14 @@ class Layout:
     @property
     def journal(self) -> Path:
         return self.root / "journal"
+
+    @property
+    def snapshots(self) -> Path:
+        return self.root / "snapshots"
+
+    @property
+    def pair_key(self) -> Path:
+        return self.root / "pair.key"
 
     @property
     def tables(self) -> Path:

@@ -12,6 +12,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from heliograph.actions.snapshots import list_snapshots
+from heliograph.cli.demo.loss import count_ended, take_over_subscriptions
 from heliograph.cli.demo.phone import DemoPhone, heliograph
 from heliograph.cli.device.screen import box
 from heliograph.documents import JsonObject
@@ -28,6 +30,8 @@ from heliograph.system.supervisor import Supervisor
 BURST = 6
 TIMEOUT = 120.0
 PIPELINE_TIMEOUT = 240.0
+SNAPSHOTS = 3.0
+"""Seconds between snapshots of subscriptions."""
 SETTLING = 2.0
 """Seconds until the last events are in the journal."""
 QUICK = ("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
@@ -45,7 +49,13 @@ class Story:
         self._layout = Layout(directory / "home")
         self._with_pipeline = with_pipeline
         self._step = 0
-        config = create(self._layout.root, pipeline=with_pipeline, any_port=True, stream=True)
+        config = create(
+            self._layout.root,
+            pipeline=with_pipeline,
+            any_port=True,
+            stream=True,
+            snapshot_seconds=SNAPSHOTS,
+        )
         self._simulators = config.simulators
         self._supervisor = Supervisor(self._layout, map(_quickly, parts(self._layout, config)))
         self._alice = DemoPhone("Alice", self._layout.root / "alice")
@@ -64,6 +74,7 @@ class Story:
             await self._kill()
             if self._with_pipeline:
                 await self._account()
+                await self._repair()
             print(f"\nThe demo took {time.monotonic() - started:.0f} s.", flush=True)
             if keep:
                 page = self._supervisor.status.parts["page"].address
@@ -150,6 +161,32 @@ class Story:
             raise StartError(f"{outcomes['unaccounted']} notifications are unaccounted for")
         print("     0 unaccounted for", flush=True)
         print(f"   Report: {output.splitlines()[-1]}", flush=True)
+
+    async def _repair(self) -> None:
+        self._say("Subscriptions are lost, found by the pipeline, and repaired by the router")
+        ntf, tables = self._layout.ntf, str(self._layout.tables)
+        lost = await take_over_subscriptions(ntf)
+        await self._until(lambda: count_ended(ntf) == lost, "the messaging router")
+        print(f"   A router from an old backup took over {lost} subscriptions, and is gone:")
+        print("   nobody would get a push any more.", flush=True)
+        since = time.time()
+        await self._until(lambda: self._has_snapshots(since), "snapshots of both routers")
+        snapshots = ("--snapshots", str(self._layout.snapshots))
+        for command in (
+            ("pipeline", "decide", "--write", "--dir", tables, *snapshots, *QUICK),
+            ("ntf", "actions", "apply", "--kind", "resubscribe", "--dir", str(ntf)),
+        ):
+            print(f"   $ heliograph {' '.join(command[: command.index('--dir')])}", flush=True)
+            output = await heliograph(*command, within=PIPELINE_TIMEOUT)
+            print(textwrap.indent(output.rstrip(), "   "), flush=True)
+        text = "Can you hear me again?"
+        await self._bob.do("send", "Alice", text)
+        self._draw(await self._alice.until(text))
+
+    def _has_snapshots(self, since: float) -> bool:
+        found = [header for header, _ in list_snapshots(self._layout.snapshots)]
+        parts = {header.part for header in found if header.began_at > since * 1e6}
+        return parts == {"smp", "ntf"}
 
     async def _taken(self) -> None:
         """Wait until the pipeline has everything that is in the journals now."""
