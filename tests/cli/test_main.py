@@ -90,3 +90,12 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
             cli.main([command, "--help"])
         assert ended.value.code == 0
         assert capsys.readouterr().out.startswith(f"usage: heliograph {command}")
+
+
+@pytest.mark.parametrize("command", ["report", "backfill"])
+def test_days_that_are_no_range(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    days = ["--from", "2026-02-02", "--to", "2026-01-01"]
+    assert cli.main(["pipeline", command, "--dir", str(tmp_path), *days]) == 1
+    assert "--from 2026-02-02 is after --to 2026-01-01" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from pathlib import Path
 from heliograph.cli import actions as actions_for_all
 from heliograph.cli.actions import Run
 from heliograph.cli.arguments import Subparsers
+from heliograph.runtime.errors import StartError
 
 PART = "pipeline"
 MOST_DAYS = 36_500
@@ -100,6 +101,13 @@ def add_days(parser: argparse.ArgumentParser, required: bool = False) -> None:
             metavar="YYYY-MM-DD",
             help=f"{text}{default}",
         )
+
+
+def check_days(options: argparse.Namespace) -> None:
+    """Raise `StartError` if the days of `add_days` are no range."""
+    first, last = options.from_day, options.to_day
+    if first is not None and last is not None and first > last:
+        raise StartError(f"--from {first} is after --to {last}")
 
 
 def _place(text: str) -> Path | str:

@@ -7,6 +7,7 @@ from datetime import date
 
 from heliograph.cli.pipeline.ingesting import EXIT_CODES
 from heliograph.cli.pipeline.opening import local_directory, open_reader
+from heliograph.cli.pipeline.options import check_days
 from heliograph.cli.progress import Bar
 from heliograph.runtime.errors import StartError
 
@@ -15,6 +16,7 @@ def run_report(options: argparse.Namespace) -> int:
     from heliograph.pipeline.jobs.stats import parse_line
     from heliograph.pipeline.tables.offsets import read_offsets
 
+    check_days(options)
     if not read_offsets(options.dir).batch:
         raise StartError(
             f"there are no tables in {options.dir} yet: run `heliograph pipeline once`"

@@ -6,17 +6,16 @@ from datetime import timedelta
 
 from heliograph.cli.pipeline.ingesting import ingest_all
 from heliograph.cli.pipeline.opening import acknowledging, open_pipeline
+from heliograph.cli.pipeline.options import check_days
 from heliograph.cli.progress import Bar
-from heliograph.runtime.errors import StartError
 
 
 def run_backfill(options: argparse.Namespace) -> int:
+    check_days(options)
     with open_pipeline(options) as pipeline:
         from heliograph.pipeline.upkeep import backfill
 
         days = (options.to_day - options.from_day).days + 1
-        if days < 1:
-            raise StartError("--from is after --to")
         bar = Bar("making statistics", "days")
         for number in range(days):
             backfill(pipeline, options.from_day + timedelta(days=number))
