@@ -1,6 +1,7 @@
 """CPU, memory and disk of this machine and of processes."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -35,3 +36,18 @@ def test_processes() -> None:
     assert second["cpu_percent"] > 0
     assert second["memory"] > 1_000_000
     assert second["open_files"] > 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
+def test_children_count_as_their_parent() -> None:
+    alone = Processes().measure([os.getpid()])[os.getpid()]["memory"]
+    program = "import sys; kept = bytearray(64 << 20); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        child.stdout.readline()
+        together = Processes().measure([os.getpid()])[os.getpid()]["memory"]
+        child.stdin.close()
+    assert together - alone > 50 << 20

@@ -6,7 +6,8 @@ Values that only Linux offers are None elsewhere, and for processes of other use
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from heliograph.documents import JsonObject
@@ -48,7 +49,10 @@ def disks(places: Mapping[str, Path]) -> list[JsonObject]:
 
 
 class Processes:
-    """CPU use of processes between two measurements, and their memory and open files."""
+    """CPU use of processes between two measurements, and their memory and open files.
+
+    What a process starts counts as its own: the pipeline runs Spark in a child.
+    """
 
     def __init__(self) -> None:
         self._before: dict[int, tuple[float, float]] = {}
@@ -58,21 +62,45 @@ class Processes:
         now = time.monotonic()
         found, seconds = {}, {}
         for pid in pids:
-            try:
-                fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-                spent = (int(fields[11]) + int(fields[12])) / _TICKS
-            except (OSError, IndexError, ValueError):
+            usages = list(_usages(pid))
+            if not usages:
                 continue
+            spent = sum(usage.seconds for usage in usages)
             seconds[pid] = (now, spent)
             at, before = self._before.get(pid, (now, spent))
-            percent = 100 * (spent - before) / (now - at) if now > at else None
+            percent = 100 * max(spent - before, 0.0) / (now - at) if now > at else None
             found[pid] = {
                 "cpu_percent": None if percent is None else round(percent, 1),
-                "memory": int(fields[21]) * _PAGE,
-                "open_files": _open_files(pid),
+                "memory": sum(usage.memory for usage in usages),
+                "open_files": usages[0].open_files,
             }
         self._before = seconds
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Usage:
+    seconds: float
+    memory: int
+    open_files: int | None
+
+
+def _usages(pid: int) -> Iterator[_Usage]:
+    """Yield what a process uses, then its children and theirs."""
+    place = _PROC / str(pid)
+    try:
+        fields = (place / "stat").read_text().rpartition(")")[2].split()
+        ticks = sum(map(int, fields[11:15]))  # children that ended included
+        yield _Usage(ticks / _TICKS, int(fields[21]) * _PAGE, _open_files(pid))
+        children = [
+            int(child)
+            for task in (place / "task").iterdir()
+            for child in (task / "children").read_text().split()
+        ]
+    except (OSError, IndexError, ValueError):
+        return
+    for child in children:
+        yield from _usages(child)
 
 
 def _open_files(pid: int) -> int | None:
