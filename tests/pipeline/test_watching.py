@@ -37,12 +37,12 @@ def test_a_batch_is_due_when_something_waits(
     ntf.nmsg(1, 0.0)
     write_journal(journal, ntf)
     watcher = Watcher(tables, [str(journal)], 900.0)
-    assert watcher.is_due(0.0)  # the first does not wait
+    assert watcher.due(0.0)  # the first does not wait
     watcher.ran(10.0)
-    assert not watcher.is_due(20.0)
-    assert watcher.is_due(910.0)
+    assert watcher.due(20.0) is None
+    assert watcher.due(910.0)
     ingested(tables, "ntf/1000-00000001.parquet")
-    assert not watcher.is_due(2000.0)
+    assert watcher.due(2000.0) is None
     # While nothing changes, nothing is listed.
     listed: list[str] = []
     real = source.list_segments
@@ -52,24 +52,24 @@ def test_a_batch_is_due_when_something_waits(
         return real(journal, spark)
 
     monkeypatch.setattr(source, "list_segments", listing)
-    assert not watcher.is_due(3000.0)
+    assert watcher.due(3000.0) is None
     assert not listed
     write_segment(journal, "ntf/1000-00000002", ntf.events)
-    assert watcher.is_due(3000.0)
+    assert watcher.due(3000.0)
     watcher.ran(3000.0)
-    assert not watcher.is_due(3001.0)
+    assert watcher.due(3001.0) is None
     monkeypatch.setattr("heliograph.pipeline.watching.LARGE_BYTES", 1)
-    assert watcher.is_due(3001.0)  # much waits: at once
+    assert watcher.due(3001.0)  # much waits: at once
 
 
 def test_places(tmp_path: Path) -> None:
     with pytest.raises(StartError, match="there is no journal at"):
-        Watcher(tmp_path, [str(tmp_path / "none")], 900.0).is_due(0.0)
+        Watcher(tmp_path, [str(tmp_path / "none")], 900.0).due(0.0)
     remote = Watcher(tmp_path, ["s3://bucket/journal"], 900.0)
-    assert remote.is_due(0.0)
+    assert remote.due(0.0)
     remote.ran(0.0)
-    assert not remote.is_due(899.0)
-    assert remote.is_due(900.0)
+    assert remote.due(899.0) is None
+    assert remote.due(900.0)
 
 
 def options(*words: str) -> Namespace:
@@ -80,7 +80,7 @@ def test_a_batch_has_the_settings_of_the_service() -> None:
     words = ["run", "--every", "900", "--dir", "D", "--journal", "J", "--journal", "K"]
     words += ["--memory", "512m", "--master", "local[1]", "--conf", "a=b", "--grace", "7"]
     words += ["--no-acknowledge", "--keep-events", "3"]
-    found = command(options(*words), upkeep=True)
+    found = command(options(*words), small=True, upkeep=True)
     again = options(*found[4:])
     assert (str(again.dir), again.journal, again.memory) == ("D", ["J", "K"], "512m")
     assert again.master == "local[1]"
@@ -88,7 +88,8 @@ def test_a_batch_has_the_settings_of_the_service() -> None:
     assert any("SerialGC" in value for _, value in again.conf)
     assert (again.grace, again.no_acknowledge, again.upkeep) == (7.0, True, True)
     assert again.keep_events == 3.0
-    assert not options(*command(options(*words), upkeep=False)[4:]).upkeep
+    large = options(*command(options(*words), small=False, upkeep=False)[4:])
+    assert (large.upkeep, large.memory, large.conf) == (False, "2g", [("a", "b")])
 
 
 def children(pid: int) -> list[int]:

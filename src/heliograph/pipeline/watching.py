@@ -25,13 +25,16 @@ class Watcher:
         self._due_at = float("-inf")
         self._seen: dict[str, int] = {}
 
-    def is_due(self, now: float) -> bool:
-        """Return True if a batch should run at the monotonic time `now`. Raises `StartError`."""
+    def due(self, now: float) -> int | None:
+        """Return how many bytes a batch should read at the monotonic time `now`, None for none.
+
+        Raises `StartError`.
+        """
         if any("://" in journal for journal in self._journals):
-            return now >= self._due_at  # only Spark can list it
+            return LARGE_BYTES if now >= self._due_at else None  # only Spark can list it
         changed = self._changes()
         if changed == self._seen:
-            return False
+            return None
         offsets = read_offsets(self._place)
         waiting = [
             item.size
@@ -41,7 +44,9 @@ class Watcher:
         ]
         if not waiting:
             self._seen = changed
-        return bool(waiting) and (now >= self._due_at or sum(waiting) >= LARGE_BYTES)
+            return None
+        size = sum(waiting)
+        return size if now >= self._due_at or size >= LARGE_BYTES else None
 
     def ran(self, now: float) -> None:
         """Note that a batch ended."""

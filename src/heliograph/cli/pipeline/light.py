@@ -17,15 +17,23 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 5.0
 UPKEEP_SECONDS = 86_400.0
 STOP_SECONDS = 15.0
+LARGE_MEMORY = "2g"
 _VERDICTS = {code: verdict for verdict, code in EXIT_CODES.items()}
-SMALL = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmn64m", "-Xss512k")
-"""The optimizing compiler costs more than it saves in a short run; few new objects are kept."""
+SMALL = {
+    # To compile what runs once costs more than it saves, and few new objects are kept.
+    "spark.driver.extraJavaOptions": (
+        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms96m -Xmn48m -Xss512k"
+    ),
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings of Spark for small batches."""
 
 
 def run_light(options: argparse.Namespace) -> int:
     """Start `once` in a process of its own whenever something waits, until SIGTERM or SIGINT."""
     from heliograph.pipeline.metrics import PipelineCollector, served
-    from heliograph.pipeline.watching import Watcher
+    from heliograph.pipeline.watching import LARGE_BYTES, Watcher
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -33,18 +41,19 @@ def run_light(options: argparse.Namespace) -> int:
     watcher = Watcher(options.dir, options.journal, options.every)
     collector = PipelineCollector(options.dir, options.journal)
     upkeep_at = float("-inf")
-    watcher.is_due(time.monotonic())  # report a wrong place now
+    watcher.due(time.monotonic())  # report a wrong place now
     with served(collector, options.metrics) if options.metrics else nullcontext():
         print(f"ready {options.dir}", flush=True)
         while not stop.is_set():
             now = time.monotonic()
             try:
-                is_due = watcher.is_due(now)
+                size = watcher.due(now)
             except StartError as exc:
                 logger.error("%s", exc)
-                is_due = False
-            if is_due:
-                code = _run_batch(command(options, upkeep=now >= upkeep_at), stop)
+                size = None
+            if size is not None:
+                words = command(options, small=size < LARGE_BYTES, upkeep=now >= upkeep_at)
+                code = _run_batch(words, stop)
                 if code in _VERDICTS:
                     upkeep_at = now + UPKEEP_SECONDS if now >= upkeep_at else upkeep_at
                     collector.batch_seconds = time.monotonic() - now
@@ -56,13 +65,14 @@ def run_light(options: argparse.Namespace) -> int:
     return 0
 
 
-def command(options: argparse.Namespace, *, upkeep: bool) -> list[str]:
-    """Return the command of one batch."""
+def command(options: argparse.Namespace, *, small: bool, upkeep: bool) -> list[str]:
+    """Return the command of one batch; one that is not small has at least `LARGE_MEMORY`."""
     words = [sys.executable, "-m", "heliograph", "pipeline", "once", "--dir", str(options.dir)]
-    words += ["--master", options.master, "--memory", options.memory]
+    memory = options.memory if small or not options.memory.endswith("m") else LARGE_MEMORY
+    words += ["--master", options.master, "--memory", memory]
     for journal in options.journal:
         words += ["--journal", journal]
-    conf = {"spark.driver.extraJavaOptions": " ".join(SMALL), **dict(options.conf)}
+    conf = {**(SMALL if small else {}), **dict(options.conf)}
     for key, value in conf.items():
         words += ["--conf", f"{key}={value}"]
     for name in ("push_ttl", "grace", "retire_after"):
