@@ -21,7 +21,7 @@ Answer = Reply[Any] | Failure
 
 @dataclass
 class Handle:
-    """One connection: each block is read by itself, and tells what was in it."""
+    """One connection, whose blocks are read one by one."""
 
     peer: Peer
     blocks: asyncio.Queue[list[Answer]]
@@ -33,7 +33,7 @@ class Handle:
     @classmethod
     def of(cls, peer: Peer) -> "Handle":
         handle = cls(peer, asyncio.Queue())
-        connection = peer.client._connection
+        connection = peer.client._connection  # a client itself hides how answers share blocks
         session = peer.client.established.session
 
         def received(content: bytes) -> None:

@@ -108,12 +108,12 @@ def test_vapid_key_is_made_once(tmp_path: Path) -> None:
         load_vapid(NtfConfig(), tmp_path)
 
 
-def test_the_proxy_of_all_providers(tmp_path: Path) -> None:
+def test_the_proxy_of_all_providers(tmp_path: Path, webpush_configs: list[WebPushConfig]) -> None:
     create_vapid_key(tmp_path)
     chosen = replace(config(), pushes=DeliveryOptions(proxy="socks5://127.0.0.1:9050"))
-    provider = make_providers(chosen, tmp_path)[PushProvider.WEB_PUSH]
-    assert isinstance(provider, WebPushProvider)
-    assert provider._endpoints._settings.proxy == "socks5://127.0.0.1:9050"
+    make_providers(chosen, tmp_path)
+    [made] = webpush_configs
+    assert made.http.proxy == "socks5://127.0.0.1:9050"
 
 
 @pytest.mark.parametrize(

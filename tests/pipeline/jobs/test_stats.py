@@ -118,9 +118,9 @@ def test_reconciliation_names_each_difference() -> None:
 
 def test_months_end_where_they_end(spark: Any) -> None:
     active = {("tokens", "month", date(2026, 2, 1)): 7}
-    assert stats._active(active, "tokens", "month", date(2026, 2, 28)) == 7
-    assert stats._active(active, "tokens", "month", date(2026, 2, 27)) is None
-    assert stats._active(active, "tokens", "week", date(2026, 3, 1)) == 0
+    assert stats.active_on(active, "tokens", "month", date(2026, 2, 28)) == 7
+    assert stats.active_on(active, "tokens", "month", date(2026, 2, 27)) is None
+    assert stats.active_on(active, "tokens", "week", date(2026, 3, 1)) == 0
 
 
 def test_sketches_are_exact_for_small_sets_and_near_for_large(spark: Any) -> None:

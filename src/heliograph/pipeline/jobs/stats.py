@@ -176,7 +176,7 @@ def daily_lines(merged: DataFrame, sketches: DataFrame, first: date, last: date)
         day: date = row["day"]
         counted = {name: row[name] for name in _columns()}
         numbers = {
-            f"{short}_{period}": _active(active, what, period, day)
+            f"{short}_{period}": active_on(active, what, period, day)
             for short, what in (("tkn", "tokens"), ("sub", "subscriptions"))
             for period in ("day", "week", "month")
         }
@@ -215,7 +215,8 @@ def _active_counts(sketches: DataFrame, first: date, last: date) -> Active:
     }
 
 
-def _active(active: Active, what: str, period: str, day: date) -> int | None:
+def active_on(active: Active, what: str, period: str, day: date) -> int | None:
+    """Return the number of the period that ends on a day; None if none of its kind does."""
     after = day + timedelta(days=1)
     if period == "day":
         return active.get((what, "day", day), 0)
