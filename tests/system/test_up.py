@@ -1,7 +1,7 @@
 """`heliograph up` as an operator uses it: real processes, a real page, a real browser.
 
 With `HELIOGRAPH_PICTURE_SECONDS` the pipeline runs too, and phones send messages that long before
-the screenshot, build/artefacts/system.png: docs/page.png is such a one, of 600 seconds.
+the screenshot, build/artefacts/system.png: docs/page.png is such a one, of some minutes.
 """
 
 import asyncio
