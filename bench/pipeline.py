@@ -26,6 +26,7 @@ from typing import Any
 import duckdb
 from pyspark.sql import functions as f
 
+from bench import history
 from bench.harness import tree_cpu
 from heliograph.pipeline.account import Account
 from heliograph.pipeline.jobs import ledger, outcomes
@@ -360,6 +361,7 @@ def _run(sizes: tuple[int, ...]) -> None:
             _bench_size(spark, size, work / str(size))
             shutil.rmtree(work / str(size))
         _bench_stream(spark, work / "stream")
+        history.run(spark, work / "history")
     finally:
         spark.session.stop()
         shutil.rmtree(work, ignore_errors=True)

@@ -20,7 +20,8 @@ _SETTINGS = {
     # The methods that Spark generates for wide rows are longer than Java compiles by default.
     "spark.driver.extraJavaOptions": "-XX:+UseParallelGC -XX:-DontCompileHugeMethods",
     "spark.executor.extraJavaOptions": "-XX:+UseParallelGC -XX:-DontCompileHugeMethods",
-    "spark.sql.adaptive.enabled": "false",
+    # A batch gets cores although an account or a merge has all of them.
+    "spark.scheduler.mode": "FAIR",
     # The small first map helps with few keys; with the ledger's many, each is looked up twice.
     "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
     # Otherwise each expression sends Java its line of Python: five messages instead of one.
@@ -40,6 +41,10 @@ _SETTINGS = {
     "spark.sql.ui.explainMode": "simple",
     "spark.log.level": "ERROR",
 }
+_POOLS = """<?xml version="1.0"?>
+<allocations><pool name="default"><schedulingMode>FAIR</schedulingMode></pool></allocations>
+"""
+"""Jobs share cores although none is given to a pool, which only the JVM's own API can do."""
 _ON_THIS_MACHINE = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -60,7 +65,7 @@ def open_session(
     os.environ["JAVA_HOME"] = str(find_java(cache_directory()))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName(name)
-    wanted = {**settings_for(master), **(settings or {})}
+    wanted = {**settings_for(master), **_pools(), **(settings or {})}
     for key, value in wanted.items():
         builder = builder.config(key, value)
     try:
@@ -72,6 +77,20 @@ def open_session(
         help = advice(text) or "see that --master and --conf are right"
         more = "" if log is None else f"\n{log} has what Spark said"
         raise StartError(f"Spark does not start on {master}: {text}: {help}{more}") from exc
+
+
+def _pools() -> dict[str, str]:
+    """Return the setting that names the file of pools; without a place for it, jobs queue."""
+    path = cache_directory() / "pools.xml"
+    try:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f"{path.name}.{os.getpid()}")
+            temporary.write_text(_POOLS)
+            temporary.replace(path)
+    except OSError:
+        return {}
+    return {"spark.scheduler.allocation.file": path.as_uri()}
 
 
 def _start_java(settings: dict[str, str], log: Path) -> None:
