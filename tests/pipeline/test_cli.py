@@ -56,6 +56,22 @@ def test_status_before_anything(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "waiting         1 segments" in said
 
 
+def test_status_lists_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A gap of 20 sequence numbers, and one of the 25 events that a `journal_lost` counts."""
+    routers = {
+        name: {"part": name, "boots": {"1000": {"last_at": 1_000_000}}} for name in ("ntf", "smp")
+    }
+    seen = {"ntf/1000": [(1, 5), (26, 40)], "smp/1000": [(1, 9), (35, 36)]}
+    with open_tables(tmp_path) as tables:
+        tables.commit("events", offsets=lambda _: Offsets(seen=seen, routers=routers))
+    write_account(tmp_path, {"at": 0.0, "verdict": "gaps", "outcomes": {"accepted": 3}})
+    assert main(["pipeline", "status", "--dir", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "gap             20 events of ntf (ntf) since 1970-01-01" in said
+    assert "gap             25 events of smp (smp) since 1970-01-01" in said
+    assert "verdict         gaps" in said
+
+
 def test_status_without_spark_installed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

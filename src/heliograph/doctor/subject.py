@@ -43,7 +43,7 @@ class Thresholds:
 
     free: int = 1 << 30
     pending_age: float = 600.0
-    lag: float = 300.0
+    lag: float = 1800.0
 
 
 @dataclass(frozen=True, slots=True)
