@@ -46,7 +46,7 @@ class _Meter:
 
     def __init__(self, mark: str) -> None:
         self._mark = f"{_MARK}={mark}".encode()
-        self._known: dict[int, bool] = {}
+        self._known: dict[tuple[int, int], bool] = {}
         self.processes: dict[tuple[int, str], _Sampled] = {}
         self.most_memory = 0
         self.is_new = True
@@ -65,13 +65,14 @@ class _Meter:
         self.is_new = False
 
     def _is_ours(self, entry: Path) -> bool:
-        pid = int(entry.name)
-        if pid not in self._known:
-            try:
-                self._known[pid] = self._mark in (entry / "environ").read_bytes()
-            except OSError:
-                return False
-        return self._known[pid]
+        """Look at the environment once: a number may be used again by another process."""
+        try:
+            key = int(entry.name), entry.stat().st_ctime_ns
+            if key not in self._known:
+                self._known[key] = self._mark in (entry / "environ").read_bytes()
+            return self._known[key]
+        except OSError:
+            return False
 
     def _sample(self, entry: Path) -> int:
         try:
