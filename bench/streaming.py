@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from heliograph.pipeline.runner import Pipeline, RunSettings
-from heliograph.pipeline.schedule import Schedule, Stream
 from heliograph.pipeline.source import segment
 from heliograph.pipeline.spark.session import open_session
 from heliograph.pipeline.tables.offsets import read_offsets
@@ -38,10 +37,10 @@ if TYPE_CHECKING:
 
 ROUNDS = 3
 SEAL = 0.5
-SEGMENTS = 60
+SEGMENTS = 40
 SKIPPED = 20
 """Segments until Java has compiled most of what it runs."""
-IDLE_SECONDS = 15.0
+IDLE_SECONDS = 10.0
 POLL = 0.02
 RUN = "ntf/1000"
 PER_SEGMENT = 200
@@ -94,9 +93,10 @@ class SegmentReader(DataSourceStreamReader):
 
 
 def drive_loop(made: Pipeline, stop: threading.Event) -> None:
-    never = 1e9
-    kept = 30_000.0
-    Stream(made, Schedule(POLL, never, never, never, never, kept, kept), stop).run()
+    """Take batches as `heliograph.pipeline.schedule.Stream` does, without its other jobs."""
+    while not stop.is_set():
+        if made.ingest_batch(made.poll()) is None:
+            stop.wait(POLL)
 
 
 def drive_structured(made: Pipeline, stop: threading.Event, checkpoint: Path) -> None:

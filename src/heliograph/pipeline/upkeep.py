@@ -65,7 +65,10 @@ def _merge(pipeline: Pipeline, table: str, files: Sequence[DataFile]) -> int:
         frame = frame.withColumn("day", closing_job.last_day())
     # Merged files are as old as their newest part, or jobs would take them for new.
     batch = max(file.batch for file in files)
-    merged = Write(table, frame.coalesce(number), by_day, batch=batch)
+    frame = frame.coalesce(number)
+    if table == "marks":
+        frame = frame.sortWithinPartitions(*(["day"] if by_day else []), "notification")
+    merged = Write(table, frame, by_day, batch=batch)
     written = store.write(pipeline.tables, [merged])
     pipeline.tables.commit(table, written[table], files)
     return len(files)

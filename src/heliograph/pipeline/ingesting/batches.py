@@ -17,7 +17,7 @@ from heliograph.pipeline.spark.columns import EVENTS
 from heliograph.pipeline.spark.failures import FAILURES, cause
 from heliograph.pipeline.tables import store
 from heliograph.pipeline.tables.store import Write, Written
-from heliograph.pipeline.tables.tables import SAME_STORAGE, RowsMissing, Tables
+from heliograph.pipeline.tables.tables import SAME_STORAGE, DataFile, RowsMissing, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,17 +30,22 @@ Taken = tuple[ingest.Summary, Written]
 
 def take(spark: "SparkSession", tables: Tables, segments: Sequence[Segment]) -> Taken:
     """Return what a batch contains, and the files to commit. Raises `RowsMissing`."""
-    size = sum(item.size for item in segments)
-    read = _read(spark, [item.url for item in segments], size)
     staging = tables.staging("events")
-    copies = copying.copy(tables.storage, staging, segments)
-    if copies is None:
-        summary, added = _write(tables, read)
-    else:
-        summary, added = _check(tables, staging, copies, _read(spark, copies, size))
+    copies, rest = copying.copy(tables.storage, staging, segments)
+    try:
+        is_small = sum(item.size for item in segments) < SINGLE_TASK_BYTES
+        read = spark.read.schema(EVENTS).parquet(*copies, *(item.url for item in rest))
+        read = read.coalesce(1) if is_small else read
+        summary, files = _check(tables, staging, read, _read(spark, rest) if rest else None)
+    except FAILURES as exc:
+        copying.remove(tables.storage, staging)
+        if copies and ("FileNotFound" in cause(exc) or "does not exist" in cause(exc)):
+            raise RowsMissing(f"{copies[0]} cannot be read: {SAME_STORAGE}") from exc
+        raise
     if not summary.wrong and not summary.has_duplicates:
-        return summary, added
-    tables.discard("events", added["events"])
+        return summary, {"events": files}
+    tables.discard("events", files)
+    read = _read(spark, segments)
     clean = ingest.clean(read, summary)
     writes = [_by_day(clean, lambda: summary.new)] if summary.new else []
     if summary.wrong:
@@ -49,32 +54,30 @@ def take(spark: "SparkSession", tables: Tables, segments: Sequence[Segment]) -> 
     return summary, store.write(tables, writes)
 
 
-def _check(tables: Tables, staging: str, copies: Sequence[str], read: DataFrame) -> Taken:
-    """Check the copies, not the segments: what is committed is what was checked."""
-    try:
-        rows = ingest.runs(ingest.checked(read)).collect()
-    except FAILURES as exc:
-        copying.remove(tables.storage, staging)
-        if "FileNotFound" in cause(exc) or "does not exist" in cause(exc):
-            raise RowsMissing(f"{copies[0]} cannot be read: {SAME_STORAGE}") from exc
-        raise
-    files = tables.written(staging, sum(row["rows"] for row in rows))
-    return ingest.summarize(rows, tables.snapshot.offsets.seen), {"events": files}
-
-
-def _write(tables: Tables, read: DataFrame) -> Taken:
-    """Write a batch while checking it."""
+def _check(
+    tables: Tables, staging: str, read: DataFrame, rest: DataFrame | None
+) -> tuple[ingest.Summary, tuple[DataFile, ...]]:
+    """Check copies and the rest, while the rest is written: copies are committed as they are."""
     with ThreadPoolExecutor(1) as pool:
         checking = pool.submit(lambda: ingest.runs(ingest.checked(read)).collect())
-        whole = _by_day(read, lambda: sum(row["rows"] for row in checking.result()))
-        added = store.write(tables, [whole])
-        return ingest.summarize(checking.result(), tables.snapshot.offsets.seen), added
+        written: tuple[DataFile, ...] = ()
+        if rest is not None:
+            written = store.write(tables, [Write("events", _with_day(rest), True)])["events"]
+        rows = checking.result()
+    left = sum(row["rows"] for row in rows) - sum(file.rows for file in written)
+    files = (*tables.written(staging, left), *written)
+    return ingest.summarize(rows, tables.snapshot.offsets.seen), files
 
 
-def _read(spark: "SparkSession", urls: Sequence[str], size: int) -> DataFrame:
-    frame = spark.read.schema(EVENTS).parquet(*urls)
+def _read(spark: "SparkSession", segments: Sequence[Segment]) -> DataFrame:
+    frame = spark.read.schema(EVENTS).parquet(*(item.url for item in segments))
+    size = sum(item.size for item in segments)
     return frame.coalesce(1) if size < SINGLE_TASK_BYTES else frame
 
 
+def _with_day(events: DataFrame) -> DataFrame:
+    return events.withColumn("day", f.to_date("at"))
+
+
 def _by_day(events: DataFrame, rows: Callable[[], int]) -> Write:
-    return Write("events", events.withColumn("day", f.to_date("at")), True, rows)
+    return Write("events", _with_day(events), True, rows)

@@ -1,6 +1,7 @@
 """Take segments into the table as they are: a segment is a Parquet file with the table's columns.
 
-Only segments of one day on this machine's file system are copied, and only if that makes few files.
+Only segments of one day on this machine's file system are copied, and only if that makes no very
+small files.
 """
 
 import shutil
@@ -16,27 +17,29 @@ from heliograph.pipeline.source import Segment
 from heliograph.pipeline.tables.storage import Storage
 
 FEW_FILES = 4
-LARGE_BYTES = 1 << 20
-"""Mean size of segments from which any number of them is copied."""
+"""Number of segments up to which small ones are copied, too."""
+LARGE_BYTES = 256 << 10
 
 
-def copy(storage: Storage, staging: str, segments: Sequence[Segment]) -> list[str] | None:
-    """Copy segments to `staging`; return their URLs, None if they have to be rewritten."""
-    size = sum(item.size for item in segments)
-    many = len(segments) > FEW_FILES and size < LARGE_BYTES * len(segments)
-    if many or storage.local is None or not all(item.url.startswith("/") for item in segments):
-        return None
-    days = [_day(item) for item in segments]
-    if None in days:
-        return None
-    urls = []
-    for number, (item, day) in enumerate(zip(segments, days, strict=True)):
-        folder = storage.local / staging / f"day={day}"
+def copy(
+    storage: Storage, staging: str, segments: Sequence[Segment]
+) -> tuple[list[str], list[Segment]]:
+    """Copy segments to `staging`; return the URLs of copies, and the segments to be rewritten."""
+    local = storage.local
+    is_few = len(segments) <= FEW_FILES
+    urls, rest = [], []
+    for number, item in enumerate(segments):
+        is_worth = item.url.startswith("/") and (is_few or item.size >= LARGE_BYTES)
+        day = _day(item) if is_worth and local is not None else None
+        if local is None or day is None:
+            rest.append(item)
+            continue
+        folder = local / staging / f"day={day}"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"part-{number:05}.parquet"
         shutil.copyfile(item.url, path)
         urls.append(storage.below(staging, f"day={day}", path.name))
-    return urls
+    return urls, rest
 
 
 def _day(item: Segment) -> date | None:
