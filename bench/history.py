@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heliograph.pipeline import closing
+from heliograph.pipeline.ingesting import copying
 from heliograph.pipeline.jobs import ledger
 from heliograph.pipeline.jobs.outcomes import SECOND, decide
 from heliograph.pipeline.jobs.routers import RouterFacts, router_facts
@@ -30,6 +31,7 @@ DAY = 86_400 * SECOND
 PER_DAY = 10_000
 DAYS = (3, 30)
 RUNS = 9
+COPY_RUNS = 4
 TAKEN = 1_000_000
 """Segments of a run that were ingested."""
 KILLS = (10, 10_000)
@@ -124,6 +126,31 @@ def bench_polls(work: Path) -> None:
     shutil.rmtree(folder.parent)
 
 
+def bench_copies(spark: "Spark", work: Path) -> None:
+    """Ingest the same segments as copies and rewritten, by turns; the first pair warms Java."""
+    fleet = _fleet(0, 40_000)
+    fleet.write(work / "copies" / "journal", rows_per_segment=200_000)
+    usual = copying.FEW_FILES, copying.LARGE_BYTES
+    costs: dict[str, list[float]] = {"rewritten": [], "copied": []}
+    for number in range(COPY_RUNS):
+        for name, found in costs.items():
+            if name == "rewritten":
+                copying.FEW_FILES, copying.LARGE_BYTES = 0, 1 << 60
+            place = work / "copies" / f"{name}{number}"
+            with open_tables(place) as tables:
+                journal = str(work / "copies" / "journal")
+                made = Pipeline(spark.session, tables, RunSettings((journal,)))
+                found.append(spark.measure(made.ingest_batch)[1].cpu / fleet.events * 1e6)
+            copying.FEW_FILES, copying.LARGE_BYTES = usual
+    for name, found in costs.items():
+        warm = found[1:]
+        print(
+            f"  ingest of {fleet.events:,} events, {name}: {statistics.median(warm):.1f} us of CPU"
+            f" an event ({min(warm):.1f} to {max(warm):.1f})",
+            flush=True,
+        )
+
+
 def _seconds(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
@@ -132,6 +159,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 def run(spark: "Spark", work: Path) -> None:
     print("\ncost and the past", flush=True)
+    bench_copies(spark, work)
     bench_accounts(spark, work)
     bench_kills(spark, work)
     bench_polls(work)
