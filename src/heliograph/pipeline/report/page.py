@@ -198,7 +198,7 @@ def _active(table: ReportTable) -> str:
 
 def _table(table: ReportTable) -> str:
     if not table.rows:
-        return "<p>Nothing.</p>"
+        return plots.NOTHING
     texts = [
         any(isinstance(value, str) for value in column) for column in zip(*table.rows, strict=True)
     ]

@@ -13,6 +13,9 @@ from html import escape
 WIDTH, HEIGHT = 860, 260
 LEFT, RIGHT, TOP, BOTTOM = 72, 12, 24, 52
 MOST_LABELS = 9
+MOST_WIDTH = 48.0
+"""Of a bar, if there are few."""
+NOTHING = "<p>Nothing.</p>"
 
 TICKS = (
     1e-6,
@@ -74,6 +77,7 @@ def stacked(title: str, labels: Sequence[str], series: dict[str, Values], unit: 
     totals = [sum(values[i] or 0 for values in shown.values()) for i in range(len(labels))]
     axis = linear(unit, max(totals, default=0))
     step = _step(labels)
+    width = min(step * 0.9, MOST_WIDTH)
     parts = []
     below = [0.0] * len(labels)
     for name, values in shown.items():
@@ -84,11 +88,12 @@ def stacked(title: str, labels: Sequence[str], series: dict[str, Values], unit: 
             height = axis.y(below[index]) - high
             text = escape(f"{labels[index]} {name}: {value:,g}")
             parts.append(
-                f'<rect class="s-{escape(name)}" x="{LEFT + index * step:.1f}" y="{high:.1f}"'
-                f' width="{step * 0.9:.2f}" height="{height:.2f}"><title>{text}</title></rect>'
+                f'<rect class="s-{escape(name)}" x="{LEFT + (index + 0.5) * step - width / 2:.1f}"'
+                f' y="{high:.1f}" width="{width:.2f}" height="{height:.2f}">'
+                f"<title>{text}</title></rect>"
             )
             below[index] += value
-    return _frame(title, labels, parts, axis) + _legend(shown)
+    return _frame(title, labels, parts, axis) + _legend(shown) if shown else NOTHING
 
 
 def lines(title: str, labels: Sequence[str], series: dict[str, Values], unit: str) -> str:
@@ -124,7 +129,7 @@ def _lines(title: str, labels: Sequence[str], shown: dict[str, Values], axis: Ax
                 if len(run) > 1:
                     parts.append(f'<polyline {colour} points="{" ".join(run)}"/>')
                 run = []
-    return _frame(title, labels, parts, axis) + _legend(shown)
+    return _frame(title, labels, parts, axis) + _legend(shown) if shown else NOTHING
 
 
 def nice(value: float) -> float:
@@ -181,4 +186,4 @@ def _frame(title: str, labels: Sequence[str], parts: list[str], axis: Axis) -> s
 
 def _legend(shown: dict[str, Values]) -> str:
     items = "".join(f'<li><i class="s-{escape(name)}"></i>{escape(name)}</li>' for name in shown)
-    return f'<ul class="legend">{items}</ul>' if items else "<p>Nothing.</p>"
+    return f'<ul class="legend">{items}</ul>'
