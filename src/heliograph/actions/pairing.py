@@ -25,7 +25,7 @@ _HASH_SIZE = 16
 class PairKey:
     """The key for one messaging router, known by its fingerprint, and one day since the epoch.
 
-    `place` names the router and the day to whoever has the secret.
+    `place` names the router and the day to anyone who has the secret.
     """
 
     place: str

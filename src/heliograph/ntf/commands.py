@@ -23,7 +23,12 @@ from heliograph.ntf.store.records import (
     Token,
 )
 from heliograph.ntf.store.store import NtfStore
-from heliograph.ntf.store.subscriptions import Added, NewSubscription, Refusal, ServerRecord
+from heliograph.ntf.store.subscriptions import (
+    Added,
+    NewSubscription,
+    ServerRecord,
+    SubscriptionRefusal,
+)
 from heliograph.ntf.store.tokens import NewToken
 from heliograph.runtime.limits import AddressLimit
 from heliograph.transport.server import Answer
@@ -311,9 +316,9 @@ class Commands:
         for (place, new), result in zip(batch, results, strict=True):
             answers[place] = self._subscribed(new, result)
 
-    def _subscribed(self, new: NewSubscription, result: Added | Refusal) -> NtfResponse:
-        if isinstance(result, Refusal):
-            if result is Refusal.NOT_ALLOWED:
+    def _subscribed(self, new: NewSubscription, result: Added | SubscriptionRefusal) -> NtfResponse:
+        if isinstance(result, SubscriptionRefusal):
+            if result is SubscriptionRefusal.NOT_ALLOWED:
                 return AUTH
             return self._quota(LimitName.SUBSCRIPTIONS)
         if result.is_new:

@@ -6,7 +6,12 @@ import pytest
 from heliograph.db.dialects import Transaction
 from heliograph.ntf.store import associations, subscriptions, tokens
 from heliograph.ntf.store.records import QueueKey, Token
-from heliograph.ntf.store.subscriptions import Added, NewSubscription, Refusal, ServerRecord
+from heliograph.ntf.store.subscriptions import (
+    Added,
+    NewSubscription,
+    ServerRecord,
+    SubscriptionRefusal,
+)
 from heliograph.wire.ntf.tokens import NtfSubStatus, SubscriptionState, TokenStatus
 from tests.ntf.support import a_new_token
 
@@ -65,11 +70,14 @@ def test_another_token_or_key_is_refused(tx: Transaction, token: Token) -> None:
     one, other = new(token), an_active_token(tx)
     add(tx, one)
     values = (os.urandom(24), token.token_id, ADDRESS, one.notifier_id)
-    assert subscriptions.add(tx, NewSubscription(*values, b"another key")) is Refusal.NOT_ALLOWED
+    assert (
+        subscriptions.add(tx, NewSubscription(*values, b"another key"))
+        is SubscriptionRefusal.NOT_ALLOWED
+    )
     stolen = NewSubscription(
         os.urandom(24), other.token_id, ADDRESS, one.notifier_id, one.notifier_key
     )
-    assert subscriptions.add(tx, stolen) is Refusal.NOT_ALLOWED
+    assert subscriptions.add(tx, stolen) is SubscriptionRefusal.NOT_ALLOWED
     elsewhere = NewSubscription(
         os.urandom(24), other.token_id, OTHER, one.notifier_id, one.notifier_key
     )
@@ -87,14 +95,14 @@ def test_the_status_of_the_token_decides(
 
 def test_a_deleted_token_gets_none(tx: Transaction, token: Token) -> None:
     tokens.delete(tx, token.token_id)
-    assert subscriptions.add(tx, new(token)) is Refusal.NOT_ALLOWED
+    assert subscriptions.add(tx, new(token)) is SubscriptionRefusal.NOT_ALLOWED
     assert not tx.query("SELECT 1 FROM servers")
 
 
 def test_the_limit_is_for_new_ones_of_the_token(tx: Transaction, token: Token) -> None:
     first = new(token)
     assert isinstance(subscriptions.add(tx, first, limit=1), Added)
-    assert subscriptions.add(tx, new(token, OTHER), limit=1) is Refusal.TOO_MANY
+    assert subscriptions.add(tx, new(token, OTHER), limit=1) is SubscriptionRefusal.TOO_MANY
     assert isinstance(subscriptions.add(tx, first, limit=1), Added)
     assert isinstance(subscriptions.add(tx, new(an_active_token(tx)), limit=1), Added)
     assert len(tx.query(OF_TOKEN, (token.token_id,))) == 1
@@ -132,12 +140,12 @@ def test_many_are_as_each_by_itself(tx: Transaction, token: Token) -> None:
         (False, ADDRESS, known.subscription_id),
         (True, ADDRESS, first.subscription_id),
         (False, ADDRESS, first.subscription_id),
-        Refusal.NOT_ALLOWED,
-        Refusal.NOT_ALLOWED,
+        SubscriptionRefusal.NOT_ALLOWED,
+        SubscriptionRefusal.NOT_ALLOWED,
         (True, OTHER, second.subscription_id),
-        Refusal.TOO_MANY,
+        SubscriptionRefusal.TOO_MANY,
         (True, ADDRESS, third.subscription_id),
-        Refusal.TOO_MANY,
+        SubscriptionRefusal.TOO_MANY,
     ]
     assert len(tx.query(OF_TOKEN, (token.token_id,))) == 3
     assert [state(tx, item)[0] for item in (first, second)] == [SubscriptionState.PENDING] * 2

@@ -40,7 +40,7 @@ async def take(world: NtfWorld, folder: Path, secret: bytes) -> None:
 
 
 async def lose(world: NtfWorld, kind: str, queue: Queue, subscription_id: bytes) -> None:
-    """Lose a subscription silently: no client and no router is told."""
+    """Lose a subscription silently: no client and no router is notified."""
     world.smp.router.subscribers.drop_notifier(queue.notifier_id)
     state = {"ended": "END", "refused": "AUTH", "failed": "ERR"}.get(kind)
     if state is not None:

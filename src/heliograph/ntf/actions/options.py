@@ -72,7 +72,7 @@ class ActionOptions:
         if unknown:
             yield "automatic", f"there is no kind {unknown[0]}: there are {', '.join(_KINDS)}"
         if self.automatic and not self.signer:
-            yield "automatic", "needs `signer`: whoever writes the table could act otherwise"
+            yield "automatic", "needs `signer`: else anyone who can write the table could act"
         if self.signer:
             try:
                 decode_signer(self.signer)

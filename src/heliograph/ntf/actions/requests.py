@@ -60,7 +60,7 @@ def pending_requests(directory: Path) -> Iterator[ActionRequest]:
                 undo = found["undo"] is True
                 ids = tuple(item for item in found["action_ids"] if isinstance(item, str))
         except OSError:
-            continue  # of another user, who is told that there was no answer
+            continue  # of another user, who gets no answer
         except (ValueError, KeyError, TypeError):
             ids = ()
         yield ActionRequest(file.stem, undo, ids)

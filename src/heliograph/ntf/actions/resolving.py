@@ -23,7 +23,7 @@ Hash = tuple[str, str]
 """The name of a journal's column, and a value in it."""
 
 
-class Reader(Protocol):
+class ReadStore(Protocol):
     """A source of read transactions."""
 
     def __call__(self, function: Callable[[Transaction], T]) -> Awaitable[T]: ...
@@ -39,7 +39,7 @@ class _Resolver:
         for action in actions:
             self.wanted.setdefault(action.kind.subject, set()).add(action.subject)
 
-    def take(self, column: str, page: Sequence[stored.Subject]) -> bytes | None:
+    def take(self, column: str, page: Sequence[stored.ActionSubject]) -> bytes | None:
         """Look at a page; return where the next begins, None if there is no need for one."""
         wanted, keyed = self.wanted[column], self._hasher.of(column)
         if not page or keyed is None:
@@ -51,7 +51,7 @@ class _Resolver:
         return page[-1].entity if wanted else None
 
 
-async def resolve(actions: Iterable[Action], hasher: Hasher, read: Reader) -> dict[Hash, bytes]:
+async def resolve(actions: Iterable[Action], hasher: Hasher, read: ReadStore) -> dict[Hash, bytes]:
     """Return the IDs that hashes of actions stand for; those that resolve to nothing are absent."""
     resolver = _Resolver(actions, hasher)
     for column in resolver.wanted:

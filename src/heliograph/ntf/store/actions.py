@@ -88,25 +88,27 @@ def population(tx: Transaction, kind: ActionKind) -> int:
     return int(count)
 
 
-class Subject(NamedTuple):
+class ActionSubject(NamedTuple):
     """A possible subject. `hashed` is what its hash in the journal is made of."""
 
     entity: bytes
     hashed: bytes
 
 
-def subjects(tx: Transaction, column: str, after: bytes, limit: int) -> list[Subject]:
+def subjects(tx: Transaction, column: str, after: bytes, limit: int) -> list[ActionSubject]:
     """Return a page of what hashes of a journal's column may stand for, by ID."""
     if column == "server":
         rows = tx.query("SELECT server_id, address FROM servers ORDER BY server_id")
-        keyed = [Subject(b"%020d" % server_id, address.encode()) for server_id, address in rows]
+        keyed = [
+            ActionSubject(b"%020d" % server_id, address.encode()) for server_id, address in rows
+        ]
         return [item for item in keyed if item.entity > after][:limit]
     table = {"subscription": "subscriptions", "token": "tokens"}[column]
     rows = tx.query(
         f"SELECT {column}_id FROM {table} WHERE {column}_id > ? ORDER BY {column}_id LIMIT ?",
         (after, limit),
     )
-    return [Subject(bytes(entity), bytes(entity)) for (entity,) in rows]
+    return [ActionSubject(bytes(entity), bytes(entity)) for (entity,) in rows]
 
 
 def address_of(tx: Transaction, subject: bytes) -> bytes:
@@ -332,7 +334,7 @@ def _restore_subscription(tx: Transaction, removed: bytes) -> Applied | Refusal:
         old.subscription_id, old.token_id, address, old.notifier_id, old.notifier_key
     )
     added = subscriptions.add(tx, new)
-    if isinstance(added, subscriptions.Refusal) or not added.is_new:
+    if isinstance(added, subscriptions.SubscriptionRefusal) or not added.is_new:
         return Refusal.DISAGREED
     subscriptions.set_statuses(tx, added.server.server_id, [(old.notifier_id, old.status, False)])
     return Applied()

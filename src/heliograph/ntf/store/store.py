@@ -23,7 +23,12 @@ from heliograph.ntf.store.records import (
 )
 from heliograph.ntf.store.sharing import Alone, Sharing
 from heliograph.ntf.store.subscription_store import SubscriptionRange
-from heliograph.ntf.store.subscriptions import Added, NewSubscription, Refusal, ServerRecord
+from heliograph.ntf.store.subscriptions import (
+    Added,
+    NewSubscription,
+    ServerRecord,
+    SubscriptionRefusal,
+)
 from heliograph.ntf.store.tokens import NewToken
 from heliograph.runtime.clock import steady_time
 from heliograph.wire.ntf.tokens import DeviceToken, NtfSubStatus, SubscriptionState
@@ -247,8 +252,8 @@ class NtfStore:
 
     async def add_subscriptions(
         self, new: Sequence[NewSubscription], limit: int | None
-    ) -> list[Added | Refusal]:
-        def add(tx: Transaction) -> list[Added | Refusal]:
+    ) -> list[Added | SubscriptionRefusal]:
+        def add(tx: Transaction) -> list[Added | SubscriptionRefusal]:
             results = subscriptions.add_many(tx, new, limit)
             self.sharing.added(
                 tx, [item for item in results if isinstance(item, Added) and item.is_new]

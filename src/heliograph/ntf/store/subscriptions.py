@@ -34,7 +34,7 @@ class NewSubscription:
     notifier_key: bytes
 
 
-class Refusal(Enum):
+class SubscriptionRefusal(Enum):
     NOT_ALLOWED = "the token may not subscribe, or the queue is another token's or key's"
     TOO_MANY = "the token has as many subscriptions as it may have"
 
@@ -98,7 +98,9 @@ def find_many(
     return list(found.values()), unknown
 
 
-def add(tx: Transaction, new: NewSubscription, limit: int | None = None) -> Added | Refusal:
+def add(
+    tx: Transaction, new: NewSubscription, limit: int | None = None
+) -> Added | SubscriptionRefusal:
     """Add a subscription, or return the one with the same token, queue and key."""
     [added] = add_many(tx, [new], limit)
     return added
@@ -106,27 +108,27 @@ def add(tx: Transaction, new: NewSubscription, limit: int | None = None) -> Adde
 
 def add_many(
     tx: Transaction, many: Sequence[NewSubscription], limit: int | None = None
-) -> list[Added | Refusal]:
+) -> list[Added | SubscriptionRefusal]:
     """Add each item in order as `add` does, in a constant number of statements."""
     token_ids = list(dict.fromkeys(new.token_id for new in many))
     allowed = _allowed(tx, token_ids)
     counts = {} if limit is None else _counts(tx, token_ids)
     at = _servers_at(tx, list(dict.fromkeys(new.address for new in many)))
     known = _known(tx, at, many)
-    results: list[Added | Refusal] = []
+    results: list[Added | SubscriptionRefusal] = []
     made: list[Row] = []
     for new in many:
         if new.token_id not in allowed:
-            results.append(Refusal.NOT_ALLOWED)
+            results.append(SubscriptionRefusal.NOT_ALLOWED)
             continue
         old = known.get((new.address, new.notifier_id))
         if old is not None:
             same = (old.token_id, old.notifier_key) == (new.token_id, new.notifier_key)
             added = Added(old, at[new.address], is_new=False)
-            results.append(added if same else Refusal.NOT_ALLOWED)
+            results.append(added if same else SubscriptionRefusal.NOT_ALLOWED)
             continue
         if limit is not None and counts.get(new.token_id, 0) >= limit:
-            results.append(Refusal.TOO_MANY)
+            results.append(SubscriptionRefusal.TOO_MANY)
             continue
         if new.address not in at:
             at[new.address] = server(tx, server_for(tx, new.address))

@@ -1,7 +1,7 @@
 """Turn findings into signed actions, unless there are more than a job may decide on.
 
 A finding that concerns a large share of a router is rather an error of the rule, or an outage that
-heals by itself, than so many single losses: then nothing is decided, and the operator is told.
+heals by itself, than so many single losses: then nothing is decided, and the operator is notified.
 """
 
 import time
@@ -42,7 +42,7 @@ class DecisionSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class RepairDecision:
     """An action that is not signed yet."""
 
     router: str
@@ -56,7 +56,7 @@ class Decision:
 class Decisions:
     """What the jobs decided, in words and as data; `stopped` says why others did not."""
 
-    decisions: list[Decision] = field(default_factory=list)
+    decisions: list[RepairDecision] = field(default_factory=list)
     found: list[str] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
 
@@ -116,7 +116,7 @@ def _reconcile(
             "subscriptions": header.rows,
         }
         result.decisions.append(
-            Decision(header.router, kind, row[kind.subject], evidence, reconcile.RULE)
+            RepairDecision(header.router, kind, row[kind.subject], evidence, reconcile.RULE)
         )
 
 
@@ -183,11 +183,13 @@ def _collect(
         router, subject = values.pop("router"), values.pop(kind.subject)
         # Not how many there are now, or the same silence would be another action every day.
         del values["population"]
-        result.decisions.append(Decision(router, kind, subject, {"finding": name, **values}, rule))
+        result.decisions.append(
+            RepairDecision(router, kind, subject, {"finding": name, **values}, rule)
+        )
 
 
 def sign_all(
-    decisions: Iterable[Decision],
+    decisions: Iterable[RepairDecision],
     signer: KeyPair,
     settings: DecisionSettings,
     now: float | None = None,

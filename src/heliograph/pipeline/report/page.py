@@ -35,7 +35,7 @@ _MEANINGS = {
     "coalesced": "a newer one of its queue was pushed instead",
     "pending": "its push is still pending",
     "waiting": "nobody has fetched it from its messaging router yet",
-    "delivered": "handed to a notification router, of which nothing was heard since",
+    "delivered": "sent to a notification router; no later event is known",
     "removed": "removed or expired at its messaging router",
     "undeliverable": "its token or subscription was gone or not active",
     "rejected": "its device token was invalid",

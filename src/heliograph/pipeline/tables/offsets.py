@@ -28,7 +28,7 @@ class Offsets:
 
     `routers` has facts about the runs of routers, see `heliograph.pipeline.jobs.routers`;
     `edges` the times around gaps, see `heliograph.pipeline.jobs.coverage`; `expired` the last
-    run of each router of which nothing is recorded any more, nor ingested.
+    run of each router whose facts were dropped; it and earlier ones are not ingested again.
     """
 
     batch: int = 0
