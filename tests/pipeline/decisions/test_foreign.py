@@ -1,7 +1,13 @@
+from pathlib import Path
 from typing import Any
 
+from heliograph.actions.contract import ActionKind
+from heliograph.pipeline.decisions.deciding import DecisionSettings, decide_foreign
 from heliograph.pipeline.decisions.foreign import LEAST_NOTIFICATIONS, short, silent
-from tests.pipeline.support import Scribe, frame
+from heliograph.pipeline.runner import Pipeline
+from heliograph.pipeline.schedule import once
+from heliograph.pipeline.tables.tables import Tables
+from tests.pipeline.support import Scribe, frame, pipeline as pipeline_of, write_journal
 
 DAY = 86_400.0
 FOREIGN: dict[str, Any] = {"own_server": False}
@@ -31,6 +37,12 @@ def planted() -> Scribe:
     return scribe
 
 
+def pipeline_over(spark: Any, tables: Path, journal: Path) -> Pipeline:
+    made = pipeline_of(spark, Tables(tables), journal)
+    once(made)
+    return made
+
+
 def test_a_subscription_is_silent_compared_with_its_own_past(spark: Any) -> None:
     found = silent(frame(spark, planted().events)).collect()
     assert [row["subscription"] for row in found] == ["hourly, then silent"]
@@ -45,3 +57,22 @@ def test_a_router_that_confirms_less_than_requested_is_reported(spark: Any) -> N
             scribe("smp_subscribed", float(count), server=server, **FOREIGN, **numbers)
     found = short(frame(spark, scribe.events)).collect()
     assert [(row["server"], row["confirmed"], row["expected"]) for row in found] == [("a", 3, 5)]
+
+
+def test_nothing_is_decided_from_journals_that_are_not_complete(spark: Any, tmp_path: Path) -> None:
+    scribe = planted()
+    # The push of every notification was accepted, so that all are accounted for.
+    last = max(event["ntf_seq"] for event in scribe.events if "ntf_seq" in event)
+    scribe.push("push_accepted", 5 * DAY, "t", notifications=[], through=last)
+    pipeline = pipeline_over(spark, tmp_path / "whole", write_journal(tmp_path / "j", scribe))
+    whole = decide_foreign(pipeline, DecisionSettings())
+    assert [item.kind for item in whole.decisions] == [ActionKind.RESUBSCRIBE]
+    assert not whole.stopped
+    assert "population" not in whole.decisions[0].evidence
+    strict = decide_foreign(pipeline, DecisionSettings(max_percent=0.0))
+    assert len(strict.decisions) == 1  # ten are always allowed
+    del scribe.events[7]
+    pipeline = pipeline_over(spark, tmp_path / "gaps", write_journal(tmp_path / "g", scribe))
+    found = decide_foreign(pipeline, DecisionSettings())
+    assert not found.decisions
+    assert found.stopped == ["nothing is decided from journals whose verdict is gaps"]
