@@ -20,7 +20,7 @@ from tests.faults.test_ntf_faults import SEED, FaultWorld
 from tests.faults.test_workers import LEASE, Workers
 from tests.waiting import eventually
 
-ROUNDS = int(os.environ.get("HELIOGRAPH_FAULT_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("HELIOGRAPH_FAULT_ROUNDS", "2"))
 WORKERS = (2, 1)
 """On each machine."""
 FAULTS = ("worker", "worker", "stopped", "stopped", "rolling", "machine", "reset", "slow", "429")

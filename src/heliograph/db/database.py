@@ -116,7 +116,8 @@ class Database(Closing):
                 _nothing,
                 database._retries,
             )
-            await database.write(lambda tx: None)
+            before = new_marker(time.time() - MARKERS_KEPT)
+            await database.write(lambda tx: tx.execute(_FORGET_MARKERS, (before,)))
         except BaseException:
             await database.close()
             raise
