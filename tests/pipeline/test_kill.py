@@ -27,6 +27,7 @@ def start(directory: Path, journal: Path) -> "subprocess.Popen[bytes]":
     code = "import sys; from heliograph.cli.main import main; sys.exit(main())"
     words = [sys.executable, "-c", code, "pipeline", "run", "--poll", "0.05"]
     words += ["--dir", str(directory), "--journal", str(journal), "--master", MASTER]
+    words += ["--keep-events", "30000", "--keep-ledger", "30000"]  # days, as these events are old
     for key, value in SPARK_SETTINGS.items():
         words += ["--conf", f"{key}={value}"]
     with directory.with_suffix(".log").open("ab") as log:
