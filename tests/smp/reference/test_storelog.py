@@ -259,6 +259,16 @@ def test_every_queue_round_trips(record: QueueCreated) -> None:
     assert row(decode_smp_record(encode_smp_record(record))) == row(record)
 
 
+def test_a_link_that_nobody_can_read_is_left_out() -> None:
+    """A link ID may be empty, but neither this router nor the reference reads a line with one."""
+    data = StoredLinkData(b"fixed", b"user")
+    made = QueueRecord(RID, SID, (KEY,), SECRET, mode=QueueMode.CONTACT)
+    made.link = LinkRecord.of(b"", data.fixed)
+    record = decode_smp_record(encode_smp_record(QueueCreated(made, data)))
+    made.link = None
+    assert row(record) == row(QueueCreated(made))
+
+
 @given(
     st.builds(
         MessageLogged,

@@ -223,7 +223,7 @@ def _encode_queue(record: QueueCreated) -> str:
     )
     if queue.mode is not None:
         line += f" queue_mode={queue.mode.value.decode()}"
-    if queue.link is not None and data is not None:
+    if queue.link is not None and queue.link.link_id and data is not None:
         line += f" link_id={b64encode(queue.link.link_id)}"
         line += f" queue_data={b64encode(data.fixed)} {b64encode(data.user)}"
     if notifier is not None:
