@@ -192,8 +192,11 @@ class PendingPushes(RuleBasedStateMachine):
 
     @rule(target=pending_pushes, limit=st.integers(1, 5))
     def take(self, limit: int) -> MultipleResults[PendingPush]:
-        # PostgreSQL orders those that are due at the same time as it likes.
         due = pending.due(self.tx, "apns_test", self.now, 100)
+        page = pending.due(self.tx, "apns_test", self.now, limit)
+        assert len(page) == min(limit, len(due))
+        assert {push.key for push in page} <= {push.key for push in due}
+        # PostgreSQL orders those that are due at the same time as it likes.
         return multiple(*sorted(due, key=lambda push: (push.token_id, push.kind.value))[:limit])
 
     @rule(push=consumes(pending_pushes))
