@@ -11,7 +11,7 @@ from heliograph.actions.pairing import DAY, make_pair_secret, pair_secret
 from heliograph.actions.snapshots import SnapshotHeader, list_snapshots, write_snapshot
 from heliograph.actions.table import read_actions
 from heliograph.journal.hashing import Hasher
-from heliograph.ntf.snapshots import snapshot_of as snapshot_of_ntf
+from heliograph.ntf.actions.snapshots import snapshot_of as snapshot_of_ntf
 from heliograph.smp.snapshots import snapshot_of as snapshot_of_smp
 from heliograph.wire.ntf.tokens import SubscriptionState
 from tests.actions.support import ROUTER, key_of

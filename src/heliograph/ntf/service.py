@@ -21,6 +21,7 @@ from heliograph.journal.journal import Journal
 from heliograph.journal.opening import enter_journal
 from heliograph.journal.schema import Part
 from heliograph.ntf.actions.opening import make_runner
+from heliograph.ntf.actions.snapshots import snapshot_of
 from heliograph.ntf.cluster.member import ClusterMember
 from heliograph.ntf.cluster.supervisor import PORT_FILE, WORKERS, worker_directory
 from heliograph.ntf.cluster.tables import Process
@@ -30,7 +31,6 @@ from heliograph.ntf.providers import make_providers
 from heliograph.ntf.reference.control import NtfControlPort
 from heliograph.ntf.reference.statslog import NtfStatsLog
 from heliograph.ntf.router import NtfRouter
-from heliograph.ntf.snapshots import snapshot_of
 from heliograph.ntf.stats import Stats
 from heliograph.ntf.store import totals
 from heliograph.ntf.store.schema import MIGRATIONS

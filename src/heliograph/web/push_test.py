@@ -3,7 +3,7 @@
 import os
 
 from heliograph.documents import JsonObject
-from heliograph.ntf.probe import ProbePath, probe
+from heliograph.ntf.diagnosis.probe import ProbePath, probe
 from heliograph.phone.push import ApnsSource, SimulatedDevice
 from heliograph.system import state
 from heliograph.system.layout import Layout

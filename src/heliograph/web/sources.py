@@ -14,7 +14,7 @@ from heliograph.db.dialects import Transaction, open_dialect
 from heliograph.db.errors import DatabaseError
 from heliograph.documents import JsonObject
 from heliograph.ntf.config import NtfConfig
-from heliograph.ntf.trace import Trace, trace
+from heliograph.ntf.diagnosis.trace import Trace, trace
 from heliograph.pipeline.status import status
 from heliograph.pipeline.tables.offsets import read_account
 from heliograph.pipeline.tables.tables import list_files

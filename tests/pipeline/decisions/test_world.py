@@ -12,7 +12,7 @@ from heliograph.actions.pairing import make_pair_secret, pair_secret
 from heliograph.actions.snapshots import write_snapshot
 from heliograph.actions.table import append_actions, read_actions
 from heliograph.journal.hashing import Hasher
-from heliograph.ntf.snapshots import snapshot_of as snapshot_of_ntf
+from heliograph.ntf.actions.snapshots import snapshot_of as snapshot_of_ntf
 from heliograph.pipeline.decisions.deciding import (
     Decisions,
     DecisionSettings,

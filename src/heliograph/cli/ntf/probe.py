@@ -16,7 +16,7 @@ from heliograph.wire.ntf.push import Push, decode_push
 from heliograph.wire.ntf.tokens import DeviceToken, decode_token_text
 
 if TYPE_CHECKING:
-    from heliograph.ntf.probe import ProbePath
+    from heliograph.ntf.diagnosis.probe import ProbePath
 __all__ = ["add_options", "run"]
 
 
@@ -57,7 +57,7 @@ def run(options: argparse.Namespace, local: Callable[[], ServerAddress]) -> int:
 
 
 async def _probe(options: argparse.Namespace, address: ServerAddress) -> bool:
-    from heliograph.ntf.probe import probe
+    from heliograph.ntf.diagnosis.probe import probe
 
     def report(step: str, seconds: float, problem: str | None) -> None:
         result = "ok" if problem is None else f"FAILED: {problem}"
@@ -71,7 +71,7 @@ async def _probe(options: argparse.Namespace, address: ServerAddress) -> bool:
 
 @asynccontextmanager
 async def _path(options: argparse.Namespace) -> AsyncIterator["ProbePath"]:
-    from heliograph.ntf.probe import ProbePath
+    from heliograph.ntf.diagnosis.probe import ProbePath
 
     smp = _address("--smp", options.smp, Scheme.SMP)
     async with AsyncExitStack() as stack:

@@ -88,7 +88,7 @@ def _export(dialect: Dialect, progress: Progress, files: list[Path | None]) -> s
 
 
 def run_trace(options: argparse.Namespace, config: NtfConfig) -> int:
-    from heliograph.ntf.trace import describe, hashed_token, read_journal, trace
+    from heliograph.ntf.diagnosis.trace import describe, hashed_token, read_journal, trace
 
     try:
         token_id = b64decode(options.token_id)

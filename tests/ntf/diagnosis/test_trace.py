@@ -7,7 +7,7 @@ from heliograph.journal.events import NmsgReceived
 from heliograph.journal.hashing import notification_id
 from heliograph.journal.identity import journal_identity
 from heliograph.journal.storage.writer import JournalWriter
-from heliograph.ntf.trace import Trace, describe, hashed_token, read_journal, trace
+from heliograph.ntf.diagnosis.trace import Trace, describe, hashed_token, read_journal, trace
 from heliograph.push.provider import RetryLater
 from heliograph.wire.addresses import encode_address
 from heliograph.wire.ntf.tokens import PushProvider

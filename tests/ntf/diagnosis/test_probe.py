@@ -1,7 +1,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from heliograph.ntf.probe import ProbePath, probe
+from heliograph.ntf.diagnosis.probe import ProbePath, probe
 from heliograph.push.provider import DeviceTokenInvalid, RetryLater
 from heliograph.sim.providers.script import ScriptRule
 from heliograph.wire.addresses import decode_address
