@@ -1,9 +1,11 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from heliograph.cli.main import main
 from heliograph.journal.shipping import FileTarget, Shipper, open_target
+from heliograph.pipeline.tables.storage import Storage
 from heliograph.runtime.errors import StartError
 from tests.journal.support import files, note, numbers, writer
 
@@ -41,6 +43,29 @@ def test_what_cannot_be_shipped_is_said(tmp_path: Path) -> None:
         Shipper(tmp_path / "none", FileTarget(str(tmp_path / "there"))).ship()
     with pytest.raises(StartError, match="name a directory, or a URL"):
         open_target("s4://b", None)
+
+
+@pytest.mark.parametrize("interval", ["-1", "nan", "inf", "soon"])
+def test_follow_refuses_what_is_no_interval(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], interval: str
+) -> None:
+    source, target = journal(tmp_path / "journal", 1), tmp_path / "there"
+    with pytest.raises(SystemExit, match="2"):
+        main(["journal", "ship", str(source), "--to", str(target), f"--follow={interval}"])
+    assert f"{interval} is not a number of seconds" in capsys.readouterr().err
+    assert not target.exists()
+
+
+def test_a_failure_of_a_file_system_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: str) -> None:
+        raise OSError("no such library\ntried here\ntried there")
+
+    monkeypatch.setattr("pyarrow.fs.FileSystem", SimpleNamespace(from_uri=fail))
+    expected = r"^hdfs://h/j: no such library: name a directory, or a URL as s3://bucket/folder$"
+    with pytest.raises(StartError, match=expected):
+        FileTarget("hdfs://h/j")
+    with pytest.raises(StartError, match=expected):
+        Storage("hdfs://h/j")
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -257,6 +257,10 @@ def test_exit_codes_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["once", "--journal", "J", "--bogus"], "unrecognized arguments: --bogus"),
         (["backfill", "--from", "monday", "--to", "2026-01-01"], "is not a day such as"),
         (["expire", "--keep-events", "-1"], "-1 is not a number of days"),
+        (["once", "--journal", "J", "--grace", "nan"], "nan is not a number of seconds"),
+        (["report", "--grace", "inf"], "inf is not a number of seconds"),
+        (["run", "--journal", "J", "--account", "nan"], "nan is not a number of seconds"),
+        (["run", "--journal", "J", "--every=-5"], "-5 is not a number of seconds"),
     ],
 )
 def test_submit_refuses_what_the_cluster_would(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from heliograph.cli.actions import reporting
-from heliograph.cli.arguments import Subparsers
+from heliograph.cli.arguments import Subparsers, seconds
 from heliograph.documents import JsonObject
 from heliograph.journal.schema import KINDS, violations
 from heliograph.runtime.errors import StartError
@@ -45,7 +45,8 @@ _SHIP = """\
 Copy the sealed segments of a journal to a directory or a URL that Arrow can write, as
 s3://bucket/journal, where a pipeline on another machine reads them. Segments that are there already
 are left alone, so it may be run again at any time, and by several routers to the same place. What
-the pipeline there acknowledges is copied back: the router removes such segments first.
+the pipeline there acknowledges is copied back: the router removes such segments first, and they are
+not shipped again. A pipeline that reads this journal here too needs --no-acknowledge.
 
 exit codes: 0 all is there; 1 it failed, and says why (with --follow it retries instead)
 """
@@ -87,7 +88,7 @@ def add(commands: Subparsers) -> None:
     ship.add_argument("--to", required=True, metavar="PLACE", help="a directory, or a URL")
     ship.add_argument(
         "--follow",
-        type=float,
+        type=seconds,
         metavar="SECONDS",
         help="keep running, and look for new segments at this interval",
     )

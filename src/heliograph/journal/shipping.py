@@ -58,8 +58,9 @@ class FileTarget:
         try:
             found = pyarrow.fs.FileSystem.from_uri(url)
         except (pa.ArrowException, OSError, ValueError) as exc:
+            reason = str(exc).partition("\n")[0]
             raise StartError(
-                f"{place}: {exc}: name a directory, or a URL as s3://bucket/folder"
+                f"{place}: {reason}: name a directory, or a URL as s3://bucket/folder"
             ) from exc
         self._filesystem: pyarrow.fs.FileSystem = found[0]
         self._root: str = found[1].rstrip("/")

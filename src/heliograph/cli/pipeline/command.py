@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from heliograph.cli.arguments import Subparsers
+from heliograph.cli.arguments import Subparsers, seconds
 from heliograph.cli.pipeline import decide
 from heliograph.cli.pipeline.ingesting import ingest_all
 from heliograph.cli.pipeline.light import run_light
@@ -107,18 +107,18 @@ def add(commands: Subparsers) -> None:
     add_kept(run)
     run.add_argument(
         "--every",
-        type=float,
+        type=seconds,
         metavar="SECONDS",
         help="start Spark only when there is something to read, at most this often, and stop it"
         " afterwards (default: it keeps running, and segments are read as they are sealed)",
     )
-    run.add_argument("--poll", type=float, default=0.1, metavar="SECONDS", help=argparse.SUPPRESS)
+    run.add_argument("--poll", type=seconds, default=0.1, metavar="SECONDS", help=argparse.SUPPRESS)
     run.add_argument(
         "--metrics", metavar="HOST:PORT", help="serve metrics for Prometheus at /metrics"
     )
     run.add_argument(
         "--account",
-        type=float,
+        type=seconds,
         default=60.0,
         metavar="SECONDS",
         help="how often all outcomes are counted (%(default)g)",

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from heliograph.cli import actions as actions_for_all
 from heliograph.cli.actions import Run
-from heliograph.cli.arguments import Subparsers
+from heliograph.cli.arguments import MOST_DAYS, Subparsers, seconds
 from heliograph.runtime.errors import StartError
 
 PART = "pipeline"
-MOST_DAYS = 36_500
 MEMORY = "2g"
 
 
@@ -78,7 +77,7 @@ def add_outcomes(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--grace",
-        type=float,
+        type=seconds,
         metavar="SECONDS",
         help="allowed delay between the journals of two routers (last value used, at first 300)",
     )

@@ -54,8 +54,9 @@ class Storage:
         try:
             found = pyarrow.fs.FileSystem.from_uri(self.delta_url)
         except (pa.ArrowException, OSError, ValueError) as exc:
+            reason = str(exc).partition("\n")[0]
             raise StartError(
-                f"{text}: {exc}: name a directory, or a URL as s3://bucket/folder"
+                f"{text}: {reason}: name a directory, or a URL as s3://bucket/folder"
             ) from exc
         self._filesystem: pyarrow.fs.FileSystem = found[0]
         self._root: str = found[1]
