@@ -40,9 +40,10 @@ _NUMBERS = {
     *("cron_minutes", "cron_due_at", "created_at", "unverified_since", "unused_since"),
     *("associated", "since", "attempts", "next_at", "expires_at"),
     *("process_id", "is_leaving", "skew", "value", "shard", "shards", "owner", "previous", "at"),
+    *("applied_at", "is_recorded"),
 }
 _TEXTS = {"mode", "status", "blocked", "role", "device", "address", "kind", "provider"}
-_TEXTS |= {"name", "version", "schema"}
+_TEXTS |= {"name", "version", "schema", "action_id", "state"}
 
 
 def fill(url: str, migrations: Sequence[Migration]) -> None:

@@ -178,6 +178,9 @@ def test_the_command_with_tls(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert main(words) == 1  # nobody vouches for the certificate
         assert "CERTIFICATE_VERIFY_FAILED" in capsys.readouterr().err
         assert main([*words, "--authority", str(certificate)]) == 0
+        (source / IDENTITY.router / "2-00000001.parquet").write_bytes(b"no segment")
+        assert main([*words, "--authority", str(certificate)]) == 1
+        assert "1 segments were refused, and are not at " in capsys.readouterr().err
     finally:
         os.kill(process.pid, signal.SIGTERM)
         process.wait(20)

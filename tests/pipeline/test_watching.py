@@ -13,7 +13,7 @@ import pytest
 
 from heliograph.cli.main import parser
 from heliograph.cli.pipeline.light import command
-from heliograph.pipeline import source
+from heliograph.pipeline import source, watching
 from heliograph.pipeline.tables.offsets import Offsets
 from heliograph.pipeline.tables.tables import open_tables
 from heliograph.pipeline.watching import Watcher
@@ -58,7 +58,7 @@ def test_a_batch_is_due_when_something_waits(
     assert watcher.due(3000.0)
     watcher.ran(3000.0)
     assert watcher.due(3001.0) is None
-    monkeypatch.setattr("heliograph.pipeline.watching.LARGE_BYTES", 1)
+    monkeypatch.setattr(watching, "LARGE_BYTES", 1)
     assert watcher.due(3001.0)  # much waits: at once
 
 

@@ -48,7 +48,8 @@ are left alone, so it may be run again at any time, and by several routers to th
 the pipeline there acknowledges is copied back: the router removes such segments first, and they are
 not shipped again. A pipeline that reads this journal here too needs --no-acknowledge.
 
-exit codes: 0 all is there; 1 it failed, and says why (with --follow it retries instead)
+exit codes: 0 all is there; 1 it failed, or segments were refused; it says why (with --follow it
+retries instead)
 """
 
 _COLLECT = """\
@@ -137,6 +138,10 @@ def run_ship(options: argparse.Namespace) -> int:
     shipper = Shipper(options.directory, open_target(options.to, token, options.authority))
     if options.follow is None:
         print(f"{shipper.ship()} segments shipped to {options.to}", flush=True)
+        if shipper.refused:
+            raise StartError(
+                f"{shipper.refused} segments were refused, and are not at {options.to}"
+            )
         return 0
     delay = options.follow
     while True:

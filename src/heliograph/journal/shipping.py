@@ -152,6 +152,8 @@ class Shipper:
         self._target = target
         self._done: set[str] = set()
         """Segments that were shipped, or that the target refused for good."""
+        self.refused = 0
+        """Number of segments that the target refused for good."""
 
     def ship(self) -> int:
         """Copy segments that the target does not have; return their number. Raises `StartError`."""
@@ -186,6 +188,7 @@ class Shipper:
             is_new = self._target.put(name, data)
         except SegmentRefused as exc:
             logger.error("%s is refused, and not sent again: %s", name, exc)
+            self.refused += 1
             is_new = False
         except (OSError, pa.ArrowException) as exc:
             raise StartError(

@@ -33,7 +33,8 @@ MIGRATIONS = (
             service_id {blob},
             surplus_count BIGINT NOT NULL DEFAULT 0,
             surplus_hash {blob},
-            unused_since BIGINT
+            unused_since BIGINT,
+            shards INTEGER NOT NULL DEFAULT 1
         );
         CREATE TABLE deleted_associations (
             server_id BIGINT NOT NULL,
@@ -60,6 +61,7 @@ MIGRATIONS = (
             timestamp BIGINT NOT NULL,
             nonce {blob} NOT NULL,
             meta {blob} NOT NULL,
+            nonces {blob},
             PRIMARY KEY (token_id, subscription_id)
         );
         CREATE TABLE pending_pushes (
@@ -71,14 +73,10 @@ MIGRATIONS = (
             attempts INTEGER NOT NULL,
             next_at BIGINT NOT NULL,
             expires_at BIGINT NOT NULL,
+            owner BIGINT,
             PRIMARY KEY (token_id, kind)
         );
-        CREATE INDEX pending_pushes_by_time ON pending_pushes (provider, next_at)
-        """,
-    ),
-    Migration(
-        "0002_processes",
-        """
+        CREATE INDEX pending_pushes_by_time ON pending_pushes (provider, next_at);
         CREATE TABLE processes (
             process_id BIGINT PRIMARY KEY,
             name TEXT NOT NULL,
@@ -106,14 +104,6 @@ MIGRATIONS = (
             at BIGINT NOT NULL,
             PRIMARY KEY (network, at)
         );
-        ALTER TABLE servers ADD COLUMN shards INTEGER NOT NULL DEFAULT 1;
-        ALTER TABLE pending_pushes ADD COLUMN owner BIGINT;
-        ALTER TABLE last_notifications ADD COLUMN nonces {blob}
-        """,
-    ),
-    Migration(
-        "0003_actions",
-        """
         CREATE TABLE actions (
             action_id TEXT PRIMARY KEY,
             kind TEXT NOT NULL,
