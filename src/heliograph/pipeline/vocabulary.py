@@ -16,3 +16,11 @@ OUTCOMES = (
     UNDELIVERABLE,
     UNACCOUNTED,
 )
+UNFINISHED = (PENDING, WAITING, DELIVERED)
+"""Outcomes that later events may change, of which some may not have arrived."""
+
+
+def describe_unfinished(outcomes: dict[str, int]) -> str:
+    """Return how many notifications have no final outcome yet, as the end of a sentence."""
+    count = sum(outcomes.get(outcome, 0) for outcome in UNFINISHED)
+    return f"; {count:,} of them have no final outcome yet" if count else ""

@@ -42,9 +42,10 @@ def ingest_all(pipeline: "Pipeline") -> int:
 
 def _print_verdict(account: "Account") -> int:
     from heliograph.pipeline.account import Verdict
+    from heliograph.pipeline.vocabulary import describe_unfinished
 
     if account.verdict is Verdict.COMPLETE:
-        print("every notification is accounted for")
+        print(f"every notification is accounted for{describe_unfinished(account.outcomes)}")
         return 0
     if account.gaps:
         routers = sorted({gap.router for gap in account.gaps})

@@ -9,7 +9,7 @@ from heliograph.pipeline.account import Verdict
 from heliograph.pipeline.report import plots
 from heliograph.pipeline.report.report import Report, ReportTable, to_json
 from heliograph.pipeline.report.style import style
-from heliograph.pipeline.vocabulary import OUTCOMES
+from heliograph.pipeline.vocabulary import OUTCOMES, describe_unfinished
 
 MOST_ROWS = 200
 _QUANTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p999": "p99.9"}
@@ -125,7 +125,8 @@ def _verdict(report: Report) -> str:
             " notifications may be among them."
         )
     else:
-        text = f"Complete: all {count} notifications are accounted for."
+        unfinished = describe_unfinished(report.outcomes)
+        text = f"Complete: all {count} notifications are accounted for{unfinished}."
     more = []
     if report.coalescing is not None:
         more.append(f"One accepted push stands for {report.coalescing:.2f} notifications.")
