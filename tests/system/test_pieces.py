@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from heliograph.cli.main import main
+from heliograph.cli.system import describe
 from heliograph.ntf.config import PREFIX as NTF_PREFIX, NtfConfig
 from heliograph.runtime.config.file import load
-from heliograph.runtime.errors import StartError
+from heliograph.runtime.errors import ConfigError, StartError
 from heliograph.smp.config import PREFIX as SMP_PREFIX, SmpConfig
 from heliograph.system import ports, requirements, state
 from heliograph.system.config import (
@@ -76,6 +77,17 @@ class TestStatus:
         status = SystemStatus(7, 1.0, True, {"ntf": part})
         status.write(tmp_path / "state.json")
         assert state.read(tmp_path / "state.json") == status
+
+    def test_no_phone_before_the_routers_have_addresses(self, tmp_path: Path) -> None:
+        control = "https://127.0.0.1:1 control http://127.0.0.1:2 ca x"
+        found = SystemStatus(
+            7, 1.0, False, {"apns": PartStatus(PartState.RUNNING, 1, 1.0, 0, control)}
+        )
+        found.parts |= {name: PartStatus() for name in ("smp", "ntf")}
+        assert not any("device" in line for line in describe(Layout(tmp_path), found, 2.0))
+        found.parts |= {name: PartStatus(address=f"{name}://x") for name in ("smp", "ntf")}
+        lines = "\n".join(describe(Layout(tmp_path), found, 2.0))
+        assert "--smp smp://x --ntf ntf://x" in lines
 
     @pytest.mark.parametrize("text", ["", "{}", "[]", '{"parts": {"a": {}}}', '{"parts": 3}'])
     def test_what_is_no_status(self, tmp_path: Path, text: str) -> None:
@@ -218,3 +230,22 @@ def test_an_empty_host_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert main([*command, "--host", "", "--dir", str(tmp_path / "home")]) == 1
         assert "--host: " in capsys.readouterr().err
     assert not (tmp_path / "home").exists()
+
+
+@pytest.mark.parametrize("host", ["", " "])
+def test_a_page_without_an_address_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], host: str
+) -> None:
+    """It would listen on all addresses."""
+    create(tmp_path / "home", any_port=True)
+    assert main(["page", "--host", host, "--dir", str(tmp_path / "home")]) == 1
+    assert "page.host" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("config", [NtfConfig, SmpConfig])
+def test_metrics_without_an_address_are_refused(
+    tmp_path: Path, config: type[NtfConfig | SmpConfig]
+) -> None:
+    (tmp_path / "config.toml").write_text('[metrics]\nhost = ""\nport = 0\n')
+    with pytest.raises(ConfigError, match=r"\[metrics\] host: must be"):
+        load(config, tmp_path / "config.toml", prefix="X", environ={})

@@ -253,9 +253,9 @@ def describe(
 
 
 def _phone_lines(found: SystemStatus) -> list[str]:
-    """Return the commands that create a phone in this terminal, if simulators run."""
+    """Return the commands that create a phone in this terminal, if simulators and routers run."""
     addresses = {name: part.address for name, part in found.parts.items()}
-    if " control " not in addresses.get("apns", ""):
+    if " control " not in addresses.get("apns", "") or not (addresses["smp"] and addresses["ntf"]):
         return []
     control = addresses["apns"].split(" control ")[1].split(" ")[0]
     routers = f"--smp {addresses['smp']} --ntf {addresses['ntf']}"

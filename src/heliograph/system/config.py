@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from heliograph.runtime.config.options import option
+from heliograph.runtime.config.sections import check_address
 
 __all__ = ["INTRODUCTION", "PREFIX", "SystemConfig"]
 
@@ -40,6 +41,9 @@ class PageOptions:
             return ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        yield from check_address(self.host)
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,15 @@ class Metrics:
         example=9100,
     )
 
+    def check(self) -> Iterator[tuple[str, str]]:
+        yield from check_address(self.host)
+
+
+def check_address(host: str) -> Iterator[tuple[str, str]]:
+    """Refuse an empty address, which would mean all addresses."""
+    if not host.strip():
+        yield "host", "must be an address or a name; 0.0.0.0 is all addresses"
+
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
