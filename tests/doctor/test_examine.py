@@ -100,7 +100,9 @@ async def test_nothing_is_wrong(home: Path, part: str) -> None:
 
 
 async def test_no_directory_and_no_configuration(tmp_path: Path) -> None:
-    await the_one(tmp_path / "absent", Level.PROBLEM, "no config.toml", "heliograph ntf init")
+    words = ("no config.toml", "heliograph ntf init")
+    found = await the_one(tmp_path / "absent", Level.PROBLEM, *words)
+    assert "--dir" in found.advice, "there is no file to correct it in"
 
 
 async def test_every_mistake_in_the_configuration(ntf: Path) -> None:

@@ -13,6 +13,7 @@ from heliograph.runtime.errors import ConfigError
 
 __all__ = ["Examination", "examine"]
 
+_ELSEWHERE = "name the right directory (--dir), or run this as its owner"
 _LOCAL: tuple[Callable[[Subject], Findings], ...] = (
     keys.check_identity,
     files.check_permissions,
@@ -46,8 +47,10 @@ async def examine(directory: Path, how: Examination) -> AsyncIterator[Finding]:
         subject = Subject.load(directory, part, how.environ, how.thresholds, how.tables)
         _read_passwords(subject)
     except ConfigError as exc:
+        file = directory / FILE_NAME
+        advice = f"correct it in {file}" if os.access(file, os.R_OK) else _ELSEWHERE
         for text in exc.problems:
-            yield problem("config", text, f"correct it in {directory / FILE_NAME}")
+            yield problem("config", text, advice)
         return
     yield good("config", f"{FILE_NAME} of a {subject.part.title} is good")
     for check in _LOCAL:
