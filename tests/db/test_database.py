@@ -544,3 +544,23 @@ def test_a_number_that_is_a_key(sqlite_url: str, postgres_url: str) -> None:
         if isinstance(dialect, SqliteDialect):
             assert dialect.query("SELECT name FROM sqlite_master WHERE type = 'index'", ()) == []
         dialect.close()
+
+
+async def test_a_read_of_a_shared_database_sees_one_state(url: str) -> None:
+    """Else it finds a row that refers to one that it did not find a moment before."""
+    database = await Database.open(url, MIGRATIONS, shared=True)
+    await database.write(insert(1))
+
+    def read(tx: Transaction) -> tuple[list[int], list[int]]:
+        before = ids(tx)
+        asyncio.run_coroutine_threadsafe(_write(database), loop).result(20)
+        return before, ids(tx)
+
+    loop = asyncio.get_running_loop()
+    assert await database.read(read) == ([1], [1])
+    assert await database.read(ids) == [1, 2]
+    await database.close()
+
+
+async def _write(database: Database) -> None:
+    await database.write(insert(2))

@@ -59,7 +59,9 @@ class Database(Closing):
         self._writer = DatabaseWorker(
             url, loop, self._retries, writes=True, owner=owner, shared=shared
         )
-        self._reader = DatabaseWorker(url, loop, self._retries, writes=False)
+        self._reader = DatabaseWorker(
+            url, loop, self._retries, writes=False, snapshots=shared and not joined
+        )
 
     @classmethod
     async def open(
@@ -75,7 +77,7 @@ class Database(Closing):
 
         With `exclusive`, raises `DatabaseOwned` if another process has it open so. With `shared`,
         several processes write: one at a time, and a write whose commit was not answered is not
-        repeated if it took effect.
+        repeated if it took effect; a function that reads sees one state of the database.
         """
         if exclusive:
             await asyncio.to_thread(check_store, url)

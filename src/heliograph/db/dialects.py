@@ -89,7 +89,10 @@ class Dialect(Protocol):
         """Wait until no other process changes the schema; the lock ends with the connection."""
 
     def begin_snapshot(self) -> None:
-        """Begin a transaction that reads one state, whatever others commit meanwhile."""
+        """Begin a transaction that reads one state, whatever others commit meanwhile.
+
+        For connections that were opened read-only.
+        """
 
     def columns(self) -> dict[str, list[tuple[str, int]]]:
         """Return the columns of each table, each with its place in the primary key, or 0."""

@@ -128,6 +128,7 @@ class PostgresDialect:
                 self.execute(setting, ())
             if read_only:
                 self.execute("SET default_transaction_read_only = on", ())
+                self.execute("SET default_transaction_isolation = 'repeatable read'", ())
             if statement_timeout is not None:
                 self.execute(f"SET statement_timeout = {int(statement_timeout * 1000)}", ())
         except BaseException:
@@ -234,8 +235,7 @@ class PostgresDialect:
             time.sleep(0.1)
 
     def begin_snapshot(self) -> None:
-        self._in_transaction = True
-        self.execute("BEGIN ISOLATION LEVEL REPEATABLE READ", ())
+        self.begin()  # its isolation is the default of connections that only read
 
     def columns(self) -> dict[str, list[tuple[str, int]]]:
         found: dict[str, list[tuple[str, int]]] = {}

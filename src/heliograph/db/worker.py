@@ -78,13 +78,16 @@ class DatabaseWorker:
         writes: bool,
         owner: str | None = None,
         shared: bool = False,
+        snapshots: bool = False,
     ) -> None:
+        """With `snapshots`, the statements of a function that reads see one state."""
         self._url = url
         self._loop = loop
         self._retries = retries
         self._owner = owner
         self._writes = writes
         self._shared = shared
+        self._in_transactions = writes or snapshots
         self._number = -1 - secrets.randbits(62)
         self._marker: bytes | None = None
         self.guard: Guard | None = None
@@ -157,21 +160,24 @@ class DatabaseWorker:
     def _transact(self, group: list[_Operation]) -> None:
         dialect = self._connected()
         try:
-            if self._writes and not self._begin(dialect):
+            if self._in_transactions and not self._begin(dialect):
                 self._roll_back(dialect)
                 return
             transaction = Transaction(dialect)
             for job in group:
                 job.result = job.function(transaction)
-            if self._writes:
+            if self._in_transactions:
                 dialect.commit()
         except BaseException:
-            if self._writes:
+            if self._in_transactions:
                 self._roll_back(dialect)
             raise
 
     def _begin(self, dialect: Dialect) -> bool:
         """Begin a transaction, or return False if the last attempt had committed unanswered."""
+        if not self._writes:
+            dialect.begin_snapshot()
+            return True
         if not self._shared:
             dialect.begin()
             return True
