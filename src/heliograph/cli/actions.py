@@ -22,6 +22,7 @@ from heliograph.wire.primitives import b64encode
 Run = Callable[[argparse.Namespace], int]
 
 _DENIED = (errno.EACCES, errno.EPERM)
+NO_STORE = "there is no store yet: the router was never started, or its volume is not mounted"
 
 _ROTATION = """\
 Create a new online key and a certificate for it, signed by the router's authority. Clients know a
@@ -61,7 +62,7 @@ def add_action(
         options.dir = router_directory(options.dir, part)
         return run(options)
 
-    parser.set_defaults(run=reporting(f"heliograph {part} {name}", run_in_directory))
+    parser.set_defaults(run=reporting(parser.prog, run_in_directory))
     return parser
 
 
@@ -143,7 +144,7 @@ def add_backup(actions: Subparsers, part: str, url: Callable[[argparse.Namespace
             raise StartError(f"there is no directory {options.file.parent}: create it first")
         store = url(options)
         if store.startswith(SQLITE) and not Path(store.removeprefix(SQLITE)).exists():
-            raise StartError("there is no store yet: the router was never started")
+            raise StartError(NO_STORE)
         try:
             dialect = open_dialect(store, read_only=True)
             try:

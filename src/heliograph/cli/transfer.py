@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from heliograph.cli.actions import add_action
+from heliograph.cli.actions import NO_STORE, add_action
 from heliograph.cli.arguments import Subparsers
 from heliograph.db.database import Migration, migrate
 from heliograph.db.dialects import Dialect, open_dialect
@@ -103,7 +103,7 @@ def run_copy(options: argparse.Namespace, form: TransferFormat[R]) -> int:
         raise ConfigError(problems or ["--to: must not be empty"])
     url = form.store_url(options)
     if not _exists(url):
-        raise StartError("there is no store yet: the router was never started")
+        raise StartError(NO_STORE)
     progress = Progress()
     UnfinishedImport(options.dir).refuse(form.part)
     with process.lock(options.dir), store_errors():
@@ -198,7 +198,7 @@ class Progress:
 @contextmanager
 def opened(url: str, *, read_only: bool = True) -> Iterator[Dialect]:
     if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).exists():
-        raise StartError("there is no store yet: the router was never started")
+        raise StartError(NO_STORE)
     with store_errors():
         dialect = open_dialect(url, read_only=read_only)
         try:
