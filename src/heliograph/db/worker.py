@@ -134,7 +134,7 @@ class DatabaseWorker:
                 self._run_group(group)
                 self._done += 1
                 with suppress(RuntimeError):  # the loop was closed meanwhile
-                    self._loop.call_soon_threadsafe(_settle, group)
+                    self._loop.call_soon_threadsafe(_resolve_futures, group)
         self._disconnect()
 
     def _run_group(self, group: list[_Operation]) -> None:
@@ -242,7 +242,7 @@ def new_marker(now: float) -> bytes:
     return int(now).to_bytes(8) + secrets.token_bytes(16)
 
 
-def _settle(jobs: list[_Operation]) -> None:
+def _resolve_futures(jobs: list[_Operation]) -> None:
     for job in jobs:
         if job.future.done():
             continue

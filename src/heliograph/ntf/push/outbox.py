@@ -257,9 +257,9 @@ class Outbox:
         outcome = await provider.send(delivery)
         if _is_too_large(outcome) and self._padding.shorten(kind, size):
             return await self._deliver(provider, push)
-        is_shared = not isinstance(push.device, WPDeviceToken)  # one host must not disturb others
+        has_one_host = not isinstance(push.device, WPDeviceToken)  # one must not disturb others
         is_stale = isinstance(outcome, RetryLater) and outcome.connection
-        if is_stale and is_shared and push.attempts == 0:
+        if is_stale and has_one_host and push.attempts == 0:
             await provider.refresh()
             self._observer.push_attempted(push)
             outcome = await provider.send(delivery)

@@ -255,7 +255,7 @@ class SmpSubscriber:
         self._confirmer = None
         client.abort()  # a TLS close would acknowledge what was sent and is not stored
         await client.wait_closed()
-        self._store_incoming()  # or it would be counted for the next connection
+        self._hand_over_incoming()  # or it would be counted for the next connection
         try:
             await self._write_events()
             await self._store.replace_state(
@@ -277,7 +277,7 @@ class SmpSubscriber:
         match message:
             case smp.NMSG():
                 if not self._incoming:
-                    asyncio.get_running_loop().call_soon(self._store_incoming)
+                    asyncio.get_running_loop().call_soon(self._hand_over_incoming)
                 self._incoming.append(self._received(entity_id, message))
             case smp.END():
                 self._ended.append(entity_id)
@@ -302,7 +302,7 @@ class SmpSubscriber:
         is_repeat = repeats and self._nonces.is_repeat(nmsg.nonce)
         return Incoming(notifier_id, nmsg.nonce, nmsg.meta, time.time(), is_repeat)
 
-    def _store_incoming(self) -> None:
+    def _hand_over_incoming(self) -> None:
         incoming, self._incoming = self._incoming, []
         if not incoming:
             return
