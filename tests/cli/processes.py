@@ -51,10 +51,12 @@ def starting(part: str) -> Iterator[Start]:
         started.append(process)
         return process
 
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+    try:
+        yield start
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
 
 
 def ready(process: Process) -> str:
