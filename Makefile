@@ -22,7 +22,8 @@ PURE := src/heliograph/wire/*,src/heliograph/crypto/*
 PURE_TESTS := tests/wire tests/crypto tests/vectors
 
 # Tests whose result depends on who runs them: files and their modes, processes, PostgreSQL.
-USER_TESTS := tests/runtime tests/db tests/cli tests/ntf/test_router.py tests/faults/test_ntf_faults.py
+USER_TESTS := tests/runtime tests/db tests/cli tests/doctor/test_examine.py tests/docs/test_incidents.py \
+	tests/ntf/test_router.py tests/faults/test_ntf_faults.py
 
 .PHONY: help install test stacks privileged lint format types demo bench fuzz attack faults lock clean docs
 
