@@ -23,7 +23,7 @@ PURE_TESTS := tests/wire tests/crypto tests/vectors
 
 # Tests whose result depends on who runs them: files and their modes, processes, PostgreSQL.
 USER_TESTS := tests/runtime tests/db tests/cli tests/doctor/test_examine.py tests/docs/test_incidents.py \
-	tests/ntf/test_router.py tests/faults/test_ntf_faults.py
+	tests/ntf/test_router.py tests/faults/test_ntf_faults.py tests/faults/test_network_cut.py
 
 .PHONY: help install test stacks privileged lint format types demo bench fuzz attack faults lock clean docs
 
@@ -90,9 +90,9 @@ attack: install ## Attack the routers beside honest neighbours, at full size (th
 
 faults: install ## Kill processes under load, hundreds of rounds (the tests do a few)
 	HELIOGRAPH_KILL_ROUNDS=200 HELIOGRAPH_FAULT_ROUNDS=300 HELIOGRAPH_PIPELINE_KILL_ROUNDS=50 \
-		HELIOGRAPH_HAND_OVER_ROUNDS=200 HELIOGRAPH_HAND_OVER_WORLDS=8 \
-		$(BIN)/pytest tests/faults tests/pipeline/test_kill.py \
-		tests/pipeline/test_cluster.py -s --timeout 7200
+		HELIOGRAPH_HAND_OVER_ROUNDS=200 HELIOGRAPH_HAND_OVER_WORLDS=8 HELIOGRAPH_PLANTED=large \
+		$(BIN)/pytest tests/faults tests/pipeline/test_kill.py tests/pipeline/test_cluster.py \
+		tests/pipeline/decisions/test_planted_world.py -s --timeout 7200
 
 # Pins are kept where they still fit; `make lock LOCK_ARGS=--upgrade` moves them all.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

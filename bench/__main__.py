@@ -14,6 +14,7 @@ from bench import (
     sizing,
     smp,
     up,
+    wakeups,
     workers,
 )
 from heliograph.transport import loop
@@ -33,6 +34,7 @@ BENCHMARKS = {
     "sizing": sizing.run,
     "sizing-postgresql": sizing.run_postgresql,
     "up": up.run,
+    "wakeups": wakeups.run,
     "workers": workers.run,
 }
 

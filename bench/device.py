@@ -53,7 +53,7 @@ class RecordSource:
     async def handled(self, push_id: str) -> None: ...
 
     async def close(self) -> None:
-        """It is only read."""
+        """Do nothing: the record is only read."""
 
 
 async def run() -> None:

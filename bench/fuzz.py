@@ -143,7 +143,7 @@ def recorded(layer: str, name: str) -> list[bytes]:
 
 
 def recorded_handshakes() -> list[bytes]:
-    """The contents of the first two blocks of each connection."""
+    """Return the contents of the first two blocks of each connection."""
     contents = []
     for path in vector_files():
         seen: dict[str, int] = {}
@@ -229,7 +229,7 @@ def text_target(
 def table_target(
     name: str, table: Table[Any], sessions: list[Session], samples: list[bytes]
 ) -> Target:
-    """Decodes in one version of all, and encodes in every one."""
+    """Decode in one version of all, and encode in every one."""
 
     def decode(data: bytes) -> Any:
         version = pick(sessions, data).version
@@ -452,7 +452,7 @@ def replies(data: bytes) -> list[Reply[Any] | Failure]:
 
 
 def _some_read(results: list[T]) -> list[T]:
-    """A block counts as refused if nothing in it could be read."""
+    """Count a block as refused if nothing in it could be read."""
     expect(bool(results), "a block without an answer")
     first = results[0]
     if isinstance(first, Failure) and all(isinstance(result, Failure) for result in results):
@@ -574,7 +574,7 @@ def quotas_of(targets: list[Target], count: int, each: int | None) -> list[tuple
 
 
 def fuzz(quotas: list[tuple[Target, int]], seconds: float, seed: int) -> None:
-    """Gives each parser as many inputs as its quota, in turns."""
+    """Give each parser as many inputs as its quota, in turns."""
     rng = random.Random(seed)
     deadline = time.monotonic() + seconds
     while quotas and time.monotonic() < deadline:

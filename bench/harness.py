@@ -42,7 +42,7 @@ class ServerProcess:
         return usage
 
     def ask(self, question: str) -> Any:
-        """What the server put into `QUESTIONS` under this name answers."""
+        """Return the answer of what the server put into `QUESTIONS` under this name."""
         self._pipe.send(question)
         return self._pipe.recv()
 

@@ -51,13 +51,13 @@ def bench_accounts(spark: "Spark", work: Path) -> None:
             made = Pipeline(spark.session, tables, RunSettings((str(place / "journal"),)))
             for day in range(DAYS[-1] - days, DAYS[-1] + 1):
                 _fleet(day).write(place / "journal")
-            while made.ingest_batch() is not None:
+            while made.ingester.ingest_batch() is not None:
                 pass
             made.update_stats()
             closing.close(made)
             new = _fleet(DAYS[-1] + 1)
             new.write(place / "journal")
-            while made.ingest_batch() is not None:
+            while made.ingester.ingest_batch() is not None:
                 pass
             made.update_ledger()
             account = made.account()
@@ -140,7 +140,7 @@ def bench_copies(spark: "Spark", work: Path) -> None:
             with open_tables(place) as tables:
                 journal = str(work / "copies" / "journal")
                 made = Pipeline(spark.session, tables, RunSettings((journal,)))
-                found.append(spark.measure(made.ingest_batch)[1].cpu / fleet.events * 1e6)
+                found.append(spark.measure(made.ingester.ingest_batch)[1].cpu / fleet.events * 1e6)
             copying.FEW_FILES, copying.LARGE_BYTES = usual
     for name, found in costs.items():
         warm = found[1:]

@@ -8,7 +8,7 @@ from typing import Any, cast
 from bench.harness import Rate, ServerProcess, measure, server_process
 from heliograph.crypto.certificates import create_authority, issue_leaf
 from heliograph.sim.pong import PongRouter
-from heliograph.transport import loop
+from heliograph.transport import accepting, loop
 from heliograph.transport.client import Client, ClientConfig
 from heliograph.transport.handshake import ServerIdentity
 from heliograph.transport.protocols import NTF, SMP, AnyProtocol
@@ -44,7 +44,7 @@ class _Echo(asyncio.Protocol):
 
 async def serve_echo() -> int:
     context = server_context(_identity().credentials, ["echo"], request_client_certificate=False)
-    server = await loop.create_server(_Echo, "127.0.0.1", 0, ssl=context)
+    server = await accepting.create_server(_Echo, "127.0.0.1", 0, ssl=context)
     _ALIVE.append(server)
     port: int = cast(Any, server).sockets[0].getsockname()[1]
     return port

@@ -29,9 +29,10 @@ from pyspark.sql import functions as f
 from bench import history
 from bench.harness import tree_cpu
 from heliograph.pipeline.account import Account
+from heliograph.pipeline.ingesting.ingester import BatchResult
 from heliograph.pipeline.jobs import ledger, outcomes
 from heliograph.pipeline.jobs.routers import router_facts
-from heliograph.pipeline.runner import BatchResult, Pipeline, RunSettings
+from heliograph.pipeline.runner import Pipeline, RunSettings
 from heliograph.pipeline.schedule import Schedule, Stream
 from heliograph.pipeline.spark.columns import EVENTS
 from heliograph.pipeline.spark.session import open_session
@@ -247,7 +248,7 @@ def _jobs(spark: Spark, work: Path) -> tuple[dict[str, Cost], Account]:
         made = Pipeline(spark.session, tables, RunSettings((str(work / "journal"),)))
 
         def ingest() -> None:
-            while made.ingest_batch() is not None:
+            while made.ingester.ingest_batch() is not None:
                 pass
 
         ingested = spark.measure(ingest)[1]
@@ -273,7 +274,7 @@ def _line(name: str, events: int, cost: Cost, than: Cost | None = None) -> None:
 
 
 def _bench_stream(spark: Spark, work: Path) -> None:
-    """A segment each half second, as routers seal them: from event to a row that can be read."""
+    """Measure from event to readable row, with a segment each half second as routers seal them."""
     from tests.pipeline.support import Scribe, write_segment
 
     journal = work / "journal"

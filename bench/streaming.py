@@ -95,7 +95,7 @@ class SegmentReader(DataSourceStreamReader):
 def drive_loop(made: Pipeline, stop: threading.Event) -> None:
     """Take batches as `heliograph.pipeline.schedule.Stream` does, without its other jobs."""
     while not stop.is_set():
-        if made.ingest_batch(made.poll()) is None:
+        if made.ingester.ingest_batch(made.ingester.poll()) is None:
             stop.wait(POLL)
 
 
@@ -109,9 +109,9 @@ def drive_structured(made: Pipeline, stop: threading.Event, checkpoint: Path) ->
             segment(row["name"], f"{journal}/{row['name']}", row["size"], row["modified"])
             for row in names.collect()
         ]
-        waiting = made.still_waiting(found)  # a batch that was committed before a kill
-        while waiting and made.ingest_batch(waiting) is not None:
-            waiting = made.still_waiting(waiting)
+        waiting = made.ingester.still_waiting(found)  # a batch that was committed before a kill
+        while waiting and made.ingester.ingest_batch(waiting) is not None:
+            waiting = made.ingester.still_waiting(waiting)
 
     query = (
         spark.readStream.format("heliograph_segments")

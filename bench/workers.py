@@ -1,7 +1,8 @@
-"""A notification router of 1, 2 and 4 processes on one PostgreSQL, with four messaging routers.
+"""A notification router of one process, and of 1, 2 and 4 workers, on one PostgreSQL.
 
 CPU is that of all processes of the router together, and that of PostgreSQL. On a machine with two
-cores the clients, the messaging routers and the simulator take their share of the same cores.
+cores the clients, the messaging routers and the simulator take their share of the same cores, so
+the throughput of workers that have a core each is derived from their CPU.
 """
 
 import asyncio
@@ -21,15 +22,16 @@ from heliograph.wire.addresses import Scheme, ServerAddress
 from heliograph.wire.keys import Algorithm
 from heliograph.wire.smp.fields import MsgFlags
 
-COUNTS = (0, 2, 4)
+COUNTS = tuple(map(int, os.environ.get("BENCH_WORKERS", "0,1,2,4").split(",")))
 """Processes; 0 is one that has the store to itself."""
 MESSAGING = 4
-TOKENS = 100
-QUEUES_EACH = 250
+TOKENS = int(os.environ.get("BENCH_TOKENS", "500"))
+QUEUES_EACH = 500
 """At each messaging router."""
-FLOOD = 8_000
-CHECKS = 8_000
+FLOOD = 16_000
+CHECKS = 4_000
 CONNECTIONS = 40
+"""Checks and connections are those of each worker."""
 RESUBSCRIPTIONS = int(os.environ.get("BENCH_RESUBSCRIPTIONS", "24000"))
 
 
@@ -44,6 +46,19 @@ async def run() -> None:
                 await _Cluster(postgres.new_url(), postgres.pid, Path(directory), count).run()
         finally:
             postgres.remove()
+    _print_table()
+
+
+_TABLE: dict[str, list[str]] = {}
+"""What was measured, a value for each count of processes: the table in docs/scale.md."""
+
+
+def _print_table() -> None:
+    names = [f"{count} workers" if count else "one process, alone" for count in COUNTS]
+    print("\n| | " + " | ".join(names).replace("1 workers", "1 worker") + " |")
+    print("| --- |" + " --- |" * len(names))
+    for name, values in _TABLE.items():
+        print(f"| {name} | {' | '.join(values)} |")
 
 
 class _Cluster:
@@ -55,7 +70,7 @@ class _Cluster:
         self._servers: list[ServerProcess] = []
 
     async def run(self) -> None:
-        print(f"  {f'{self._count} processes' if self._count else 'one process, alone'}")
+        print(f"  {f'{self._count} workers' if self._count else 'one process, alone'}")
         async with contextlib.AsyncExitStack() as stack:
             directory = str(self._path)
             apns = await stack.enter_async_context(server_process(bench_ntf.serve_apns, directory))
@@ -92,6 +107,7 @@ class _Cluster:
                 await asyncio.sleep(8)
                 memory = [server.usage().memory / 1e6 for server in self._servers]
                 print(f"    memory of each process: {', '.join(f'{m:.0f} MB' for m in memory)}")
+                _TABLE.setdefault("memory of each process", []).append(f"{max(memory):.0f} MB")
             await self._resubscribe(apns.facts, total)
 
     def _address(self, number: int) -> ServerAddress:
@@ -112,7 +128,10 @@ class _Cluster:
         ]
 
     async def _checks(self) -> None:
-        clients = [await Client.connect(self._address(number)) for number in range(CONNECTIONS)]
+        workers = self._count or 1
+        clients = [
+            await Client.connect(self._address(number)) for number in range(CONNECTIONS * workers)
+        ]
         phones = []
         for client in clients:
             phone = bench_ntf.Phone(bench_ntf.null_device(), Algorithm.X25519)
@@ -126,7 +145,7 @@ class _Cluster:
         async def work() -> None:
             await asyncio.gather(*map(check, clients, phones))
 
-        await self._measure("TCHK, 40 connections", CHECKS, work)
+        await self._measure("TCHK, 40 connections each", CHECKS * workers, work)
         for client in clients:
             await client.close()
 
@@ -159,6 +178,9 @@ class _Cluster:
                 f"    start and subscription of {total}: {wall:.1f} s,"
                 f" CPU {cpu:.1f} + {database:.1f} s"
             )
+            name = f"start and subscription of {total:,}, after a kill of all"
+            text = f"{wall:.1f} s, {cpu:.1f} + {database:.1f} s of CPU"
+            _TABLE.setdefault(name, []).append(text)
 
     def _ask(self, question: str) -> int:
         return sum(server.ask(question) for server in self._servers)
@@ -177,5 +199,10 @@ class _Cluster:
         router, database = (
             (after - start) / count * 1e6 for after, start in zip(used(), before, strict=True)
         )
-        record(f"{self._count or 1} processes, {name}", router)
-        print(f"    {name:32} {router:7.1f} + {database:6.1f} us  {count / wall:8.0f}/s")
+        workers = self._count or 1
+        record(f"{self._count} workers, {name}", router)
+        _TABLE.setdefault(name, []).append(f"{router:.0f} + {database:.0f} us")
+        print(
+            f"    {name:32} {router:7.1f} + {database:6.1f} us  {count / wall:8.0f}/s here,"
+            f" {workers * 1e6 / router:8.0f}/s with a core each"
+        )

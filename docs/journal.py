@@ -37,14 +37,21 @@ it as an own server.
     DIR/<router>/<boot>-<number>.parquet     sealed: whole, never changed
     DIR/<router>/_<boot>-<number>.log        active: only its writer knows it
     DIR/<router>/_acknowledged.json          the segments that a pipeline has committed, by boot
+    DIR/_heads/<router>-<boot>.json          how far a run has sealed, and when
     DIR/_streaming                           touched while a pipeline streams
 
 Set `path` in `[journal]` to a directory, or its `file://` URL; several routers may share one. A
 router records an event in memory and continues; a thread of its own appends events to the active
 segment, syncs it every 0.05 seconds, and seals it as Parquet after `seal_seconds` (5) or 16 MB.
 While a pipeline streams (`heliograph pipeline run`), segments are sealed after half a second. While
-nothing happens, nothing is written. Names that begin with `_` are not read by Spark.
+nothing happens, only the head of the run is renewed. Names that begin with `_` are not read by
+Spark.
 
+- **The head of a run** has the number of its last segment and sequence number, and the time until
+  which that is everything. It is replaced at each seal, renewed every minute while nothing happens,
+  and marked as ended at a shutdown or, after a kill, by the next run. So a pipeline can tell an
+  idle router from lost segments: see [verdicts](pipeline.md#verdict). It is removed by a later run
+  when the pipeline has acknowledged what it counts. Copy `_heads` if you copy segments yourself.
 - **Several processes of one router** ([workers](scale.md)) write beside each other, under the
   router's ID and each with a boot of its own. A locked file `_<boot>.live` marks a live run.
 - **After kill -9** the next run seals what was synced: what was recorded in the last 0.05 seconds
@@ -66,10 +73,10 @@ nothing happens, nothing is written. Names that begin with `_` are not read by S
 
 A pipeline reads any directory or URL that Spark can read. `journal ship` copies sealed segments
 there: to a directory, to storage as `s3://bucket/journal` or `hdfs://host/journal`, or to a
-collector (`journal collect`) over HTTPS with a token. A segment is stored once, however often it is
-sent, and kill -9 of either side at any moment neither loses nor repeats one. With `--follow` the
-shipper waits for a target that is away. What a router removed before it was shipped is a gap in
-the pipeline's verdict.
+collector (`journal collect`) over HTTPS with a token. Heads follow their segments. A segment is
+stored once, however often it is sent, and kill -9 of either side at any moment neither loses nor
+repeats one. With `--follow` the shipper waits for a target that is away. What a router removed
+before it was shipped is a gap in the pipeline's verdict.
 
     heliograph journal collect JOURNAL --listen 0.0.0.0:8444 --token-file routers.token \\
         --phone-token-file phones.token --certificate cert.pem --key key.pem
@@ -89,7 +96,7 @@ and `journal ship PLACE --to URL` with the token of phones, which allows only wh
 An event is written once, or lost and counted; a push is sent at least once. Some events are on disk
 in the journal before they have any effect, and the others are recovered:
 
-- **An accepted push** (and one refused or postponed) is on disk in the journal before the store
+- **An answer to a push**, accepted or not, is on disk in the journal before the store
   removes the pending push. So every push that the store has settled is in the journal. A router
   killed in between sends the push again and journals it again: the provider has it twice, and so
   has the journal. If the router is killed before the journal has it, the journal has only the

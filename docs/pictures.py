@@ -106,7 +106,7 @@ TOKEN = Picture(
     ),
     (
         Arrow("start", "REGISTERED"),
-        Arrow("REGISTERED", "CONFIRMED", "delivered"),
+        Arrow("REGISTERED", "CONFIRMED", "accepted"),
         Arrow("CONFIRMED", "ACTIVE", "code"),
         Arrow("REGISTERED", "ACTIVE", "code", 62),
         Arrow("ACTIVE", "REGISTERED", "TRPL", -112),

@@ -1,9 +1,10 @@
 import asyncio
+import gc
 import logging
 
 import pytest
 
-from heliograph.tasks import TaskScope
+from heliograph.tasks import ScopeClosed, SharedTasks, TaskScope
 
 
 async def _fail() -> None:
@@ -120,3 +121,119 @@ async def test_wait_lets_every_task_end_by_itself() -> None:
     scope.spawn(work(), name="b")
     await scope.wait()
     assert ended == [True, True]
+
+
+async def test_the_failure_of_an_awaited_task_is_raised_and_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with TaskScope() as scope:
+        with pytest.raises(ValueError, match="broken"):
+            await scope.spawn(_fail(), name="the broken one", is_awaited=True)
+    assert not caplog.records
+
+
+async def test_the_failure_of_a_task_that_nobody_awaits_any_more_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scope = TaskScope()
+    scope.spawn(_fail(), name="the broken one", is_awaited=True)
+    await scope.wait()
+    gc.collect()
+    await asyncio.sleep(0)
+    assert not caplog.records
+
+
+async def test_cancel_does_not_wait_and_cancels_later_tasks_too() -> None:
+    scope = TaskScope()
+    task = scope.spawn(_forever(), name="work")
+    await asyncio.sleep(0)
+    scope.cancel()
+    assert not task.done()
+    late = scope.spawn(_forever(), name="late")
+    await scope.wait()
+    assert task.cancelled()
+    assert late.cancelled()
+
+
+class Counted:
+    """Work that counts its runs, and returns a number or fails once it is released."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.runs = 0
+        self.released = asyncio.Event()
+        self.failure = failure
+
+    async def run(self) -> int:
+        self.runs += 1
+        await self.released.wait()
+        if self.failure is not None:
+            raise self.failure
+        return self.runs
+
+
+async def test_callers_of_one_key_share_one_task() -> None:
+    shared = SharedTasks[str, int]("work")
+    one, other = Counted(), Counted()
+    async with TaskScope() as callers:
+        tasks = [callers.spawn(shared.run("a", one.run), name="caller") for _ in range(3)]
+        tasks.append(callers.spawn(shared.run("b", other.run), name="caller"))
+        await asyncio.sleep(0)
+        assert len(shared) == 2
+        one.released.set()
+        other.released.set()
+        assert await asyncio.gather(*tasks) == [1, 1, 1, 1]
+    assert len(shared) == 0
+    assert await shared.run("a", one.run) == 2
+
+
+async def test_a_cancelled_caller_leaves_the_task_to_the_others() -> None:
+    shared = SharedTasks[str, int]("work")
+    work = Counted()
+    async with TaskScope() as callers:
+        first, second = (callers.spawn(shared.run("a", work.run), name="caller") for _ in "12")
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        assert first.cancelled()
+        work.released.set()
+        assert await second == 1
+
+
+async def test_every_caller_gets_the_failure_and_the_next_one_a_new_task(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    shared = SharedTasks[str, int]("work")
+    work = Counted(ValueError("broken"))
+    work.released.set()
+    results = await asyncio.gather(
+        *(shared.run("a", work.run) for _ in range(2)), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [ValueError, ValueError]
+    work.failure = None
+    assert await shared.run("a", work.run) == 2
+    assert not caplog.records
+
+
+async def test_the_end_of_shared_tasks_is_not_the_cancellation_of_their_callers() -> None:
+    shared = SharedTasks[str, int]("work")
+    async with TaskScope() as callers:
+        waiting = callers.spawn(shared.run("a", Counted().run), name="caller", is_awaited=True)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await shared.close()
+        with pytest.raises(ScopeClosed, match="work: closed"):
+            await waiting
+    with pytest.raises(ScopeClosed):
+        await shared.run("a", Counted().run)
+
+
+async def test_a_caller_cancelled_with_the_task_is_cancelled() -> None:
+    shared = SharedTasks[str, int]("work")
+    async with TaskScope() as callers:
+        waiting = callers.spawn(shared.run("a", Counted().run), name="caller")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        shared.cancel()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()

@@ -238,7 +238,8 @@ ROWS = (
                 "Verdict",
                 (("heliograph_pipeline_verdict == 1", "{{verdict}}"),),
                 kind="stat",
-                help="Complete, complete but for known gaps, or missing; as of the last account.",
+                help="Complete, lagging, complete but for known gaps, or missing: of the last"
+                " account, unless a router lags since.",
             ),
             Panel(
                 "Unaccounted notifications",

@@ -23,7 +23,8 @@ MAX_RATIO = 4.0
 
 _TOKEN = (
     "INSERT INTO tokens (token_id, device, status, auth_key, dh_private, dh_secret, code,"
-    " cron_minutes, created_at) SELECT ?, ?, status, ?, dh_private, dh_secret, code, 0, 0"
+    " cron_minutes, created_at, seen_at)"
+    " SELECT ?, ?, status, ?, dh_private, dh_secret, code, 0, 0, seen_at"
     " FROM tokens WHERE token_id = ?"
 )
 _SUBSCRIPTION = (
@@ -116,5 +117,15 @@ async def test_registrations_of_one_device(small_world: NtfWorld, is_large: bool
     for _ in range(1000 if is_large else 100):
         phone = await small_world.phone(first.device, client=first.client)
         assert isinstance(await phone.tnew(), ntf.IDTKN)
+    [[rows]] = await small_world.read(lambda tx: tx.query("SELECT COUNT(*) FROM tokens"))
+    assert rows <= 20
+
+
+async def test_tokens_moved_to_one_device(small_world: NtfWorld) -> None:
+    first = await small_world.phone()
+    for _ in range(25):
+        phone = await small_world.phone(client=first.client)
+        assert isinstance(await phone.tnew(), ntf.IDTKN)
+        assert await phone.trpl(first.device) == ntf.OK()
     [[rows]] = await small_world.read(lambda tx: tx.query("SELECT COUNT(*) FROM tokens"))
     assert rows <= 20

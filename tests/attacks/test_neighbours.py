@@ -12,16 +12,19 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.net import resolver
 from heliograph.net.public import Address
 from heliograph.push.http import HttpSettings
 from heliograph.push.webpush import WebPushConfig, WebPushProvider
 from heliograph.runtime.authority import Authority
 from heliograph.sim.providers.simulator import Simulator
 from heliograph.sim.providers.webpush import WebPushService
+from heliograph.transport.client import ClientConfig
 from heliograph.wire import ntf
+from heliograph.wire.addresses import ServerAddress, decode_host
 from heliograph.wire.ntf.tokens import PushProvider, WPDeviceToken
 from tests.keys import fixed_p256_key
-from tests.ntf.support import NtfWorld, a_new_token
+from tests.ntf.support import SETTINGS, NtfWorld, a_new_token, a_world
 from tests.smp.support import keys
 from tests.waiting import until
 
@@ -151,6 +154,94 @@ async def test_endpoints_that_continue_without_end(world: NtfWorld, tmp_path: Pa
         server.close()
         for writer in writers:
             writer.transport.abort()
+
+
+@pytest.mark.parametrize("first", ["{}.onion", "{}.invalid", "{}.localhost"])
+async def test_a_victim_that_many_names_lead_to(
+    small_world: NtfWorld, first: str, is_large: bool
+) -> None:
+    """The address has another host besides the victim's, or another name of it."""
+    attacker = await small_world.registered()
+    queue = await small_world.queue()
+    dialed = 0
+    writers: list[asyncio.StreamWriter] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal dialed
+        dialed += 1
+        writers.append(writer)
+
+    victim = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = str(victim.sockets[0].getsockname()[1])
+    try:
+        for _ in range(1000 if is_large else 60):
+            names = [first.format(os.urandom(8).hex()), "127.0.0.1"]
+            address = replace(
+                small_world.smp.address,
+                hosts=tuple(map(decode_host, names[:1] if "localhost" in first else names)),
+                port=port,
+                fingerprint=os.urandom(32),
+            )
+            assert isinstance(await attacker.snew(queue, address=address), ntf.IDSUB)
+        await until(lambda: dialed)
+        await asyncio.sleep(3)
+        assert dialed < 25
+    finally:
+        victim.close()
+        for writer in writers:
+            writer.transport.abort()
+
+
+async def test_a_new_router_beside_many_silent_hosts(
+    sqlite_url: str, tmp_path: Path, is_large: bool
+) -> None:
+    """It waits for one time-out of those that are dialed, not for one of each that was named."""
+    client = ClientConfig(connect_timeout=3.0)
+    settings = replace(SETTINGS, subscriber=replace(SETTINGS.subscriber, client=client))
+    async with a_world(sqlite_url, tmp_path, settings) as world:
+        phone, attacker = await world.registered(), await world.registered()
+        queue, other = await world.queues(2)
+        with socket.create_server(("0.0.0.0", 0), backlog=4096) as silent:
+            port = str(silent.getsockname()[1])
+            for number in range(4000 if is_large else 600):
+                host = decode_host(f"127.1.{number // 250}.{number % 250 + 1}")
+                address = replace(world.smp.address, hosts=(host,), port=port)
+                assert isinstance(await attacker.snew(other, address=address), ntf.IDSUB)
+            started = time.monotonic()
+            await phone.subscribe(queue)
+            assert time.monotonic() - started < IN_TIME
+
+
+async def test_names_that_never_resolve(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    """An honest router that is reached by name, and a new one, do not wait for their lookups."""
+
+    async def lookup(name: str) -> list[Address]:
+        if name.endswith("silent.example"):
+            await asyncio.Event().wait()
+        return [ip_address("127.0.0.1")]
+
+    monkeypatch.setattr(resolver, "dns_lookup", lookup)
+    async with a_world(sqlite_url, tmp_path) as world:
+        phone, attacker = await world.registered(), await world.registered()
+        queue, new, other = await world.queues(3)
+
+        def named(host: str) -> ServerAddress:
+            return replace(world.smp.address, hosts=(decode_host(host),))
+
+        await phone.subscribe(queue, address=named("smp.example"))
+        for number in range(2000 if is_large else 200):
+            address = named(f"host{number}.silent.example")
+            assert isinstance(await attacker.snew(other, address=address), ntf.IDSUB)
+        started = time.monotonic()
+        await world.restart_smp()
+        await world.send(queue)
+        await phone.notified_of(queue)
+        assert time.monotonic() - started < 2 * IN_TIME
+        started = time.monotonic()
+        await phone.subscribe(new, address=named("new.example"))
+        assert time.monotonic() - started < IN_TIME
 
 
 async def test_routers_that_are_silent(small_world: NtfWorld, is_large: bool) -> None:

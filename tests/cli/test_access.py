@@ -1,4 +1,4 @@
-"""Commands on a directory that this user may not enter end with one line, not with a traceback."""
+"""Commands on files that this user may not read end with one line that says what to do."""
 
 import ctypes
 import json
@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.cli import main as cli
+from heliograph.system.install import create
 
 NOBODY = 65534
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
@@ -25,6 +26,7 @@ COMMANDS = (
     *(("ntf", "export", "log"), ("ntf", "import", "log"), ("ntf", "vapid-key"), ("ntf", "probe")),
     ("doctor", "--offline"),
 )
+ADVICE = "run this as nobody, or as root" if os.geteuid() == 0 else "run chmod u+rwX "
 RUN_ALL = """
 import contextlib, io, json, sys, traceback
 from heliograph.cli.main import main
@@ -54,21 +56,13 @@ def closed(tmp_path: Path) -> Iterator[Path]:
     directory = tmp_path / "closed"
     directory.mkdir()
     (directory / "config.toml").touch()
-    if os.geteuid() == 0:
-        directory.chmod(0o700)
-        os.chown(directory, NOBODY, NOBODY)
-    else:
-        directory.chmod(0)
+    close(directory)
     yield directory
     directory.chmod(0o700)
 
 
-def test_one_line(closed: Path) -> None:
-    commands = [
-        [*command, "--dir", str(directory)]
-        for command in COMMANDS
-        for directory in (closed, closed / "router")
-    ]
+def run_all(commands: list[list[str]], cwd: Path) -> list[tuple[object, str]]:
+    """Return code and output of each command, run without the right to read all files."""
     done = subprocess.run(
         [sys.executable, "-c", RUN_ALL],
         input=json.dumps(commands),
@@ -77,16 +71,97 @@ def test_one_line(closed: Path) -> None:
         timeout=60,
         check=True,
         preexec_fn=drop_privilege,
-        cwd=closed.parent,
+        cwd=cwd,
     )
-    for command, (code, said) in zip(commands, json.loads(done.stdout), strict=True):
+    return [(code, said) for code, said in json.loads(done.stdout)]
+
+
+def close(path: Path) -> None:
+    if os.geteuid() == 0:
+        os.chown(path, NOBODY, NOBODY)
+        path.chmod(0o700)
+    else:
+        path.chmod(0)
+
+
+def test_one_line(closed: Path) -> None:
+    commands = [
+        [*command, "--dir", str(directory)]
+        for command in COMMANDS
+        for directory in (closed, closed / "router")
+    ]
+    for command, (code, said) in zip(commands, run_all(commands, closed.parent), strict=True):
         assert code == 1, (command, code, said)
         assert "Permission denied" in said, (command, said)
         assert str(closed) in said, (command, said)
-        assert f"/{command[0]}/config.toml" not in said, "the directory that was given"
+        assert "/smp/" not in said, "the directory that was given"
+        assert ADVICE in said, (command, said)
+        assert said.count(ADVICE) == 1, (command, said)
         assert "Traceback" not in said, command
         if command[0] != "doctor":
             assert len(said.strip().splitlines()) == 1, (command, said)
+
+
+def test_a_closed_part_of_an_open_directory(tmp_path: Path) -> None:
+    """A lock, logs or a backup that this user may not read is not one that is missing."""
+    root = tmp_path / "system"
+    for name in ("smp", "ntf", "logs", "backup"):
+        (root / name).mkdir(parents=True)
+    (root / "config.toml").touch()
+    (root / "lock").write_text("1\n")
+    places = [root / "lock", root / "logs", root / "smp", root / "ntf", root / "backup"]
+    for each in places:
+        close(each)
+    lock, logs, smp, ntf, backup = [str(place) for place in places]
+    new = str(tmp_path / "new")
+    expected = {
+        (("status", "--dir", str(root)), lock),
+        (("down", "--dir", str(root)), lock),
+        (("logs", "--dir", str(root)), logs),
+        (("smp", "start", "--dir", str(root)), smp),
+        (("ntf", "address", "--dir", str(root)), ntf),
+        (("restore", backup, "--dir", new), f"{backup}/manifest.json"),
+        (("restore", backup, "--check"), f"{backup}/manifest.json"),
+    }
+    try:
+        results = run_all([[*command] for command, _ in expected], tmp_path)
+        for (command, place), (code, said) in zip(expected, results, strict=True):
+            assert code == 1, (command, said)
+            assert f"{place}: Permission denied: {ADVICE}" in said, (command, said)
+    finally:
+        for each in places:
+            each.chmod(0o700)
+
+
+def test_a_backup_is_whole_or_none(tmp_path: Path) -> None:
+    root = tmp_path / "system"
+    create(root, any_port=True)
+    close(root / "journal")
+    [(code, said)] = run_all([["backup", "copy", "--dir", str(root)]], tmp_path)
+    (root / "journal").chmod(0o700)
+    assert (code, said.count("\n")) == (1, 1), said
+    assert f"{root / 'journal'}: Permission denied: {ADVICE}" in said
+    assert not [path for path in tmp_path.iterdir() if path != root], "nothing is left of it"
+
+
+def test_a_place_that_cannot_be_made(tmp_path: Path) -> None:
+    parent = tmp_path / "parent"
+    parent.mkdir()
+    if os.geteuid() == 0:
+        os.chown(parent, NOBODY, NOBODY)
+    parent.chmod(0o755 if os.geteuid() == 0 else 0o555)
+    commands = [
+        [*words, "--dir", str(parent / "new")]
+        for words in (("smp", "init"), ("ntf", "init"), ("up", "-d", "--no-pipeline"))
+    ]
+    try:
+        for command, (code, said) in zip(commands, run_all(commands, tmp_path), strict=True):
+            assert code == 1, (command, said)
+            assert f"{parent / 'new'}: " in said, (command, said)
+            assert f"Permission denied: {ADVICE}" in said, (command, said)
+            assert len(said.splitlines()) == 1, (command, said)
+    finally:
+        parent.chmod(0o700)
 
 
 @pytest.mark.parametrize("part", ["smp", "ntf"])

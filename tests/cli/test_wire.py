@@ -34,11 +34,12 @@ def test_handshake(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["xyz"], "not hex"),
         ([""], "nothing to decode"),
-        (["00"], "cannot be explained"),
+        (["00"], "1 bytes: nothing known: tried as block"),
         (["--version", "0", "00"], "no such version"),
         (["--protocol", "ntf", "--version", "4", "00"], "no such version"),
         (["--protocol", "smp", "--version", "5", "00"], "no such version"),
         (["--handshake", "client", "00"], "1 bytes"),
+        (["ff" * 512], "512 bytes (nor as handshake): cannot be explained as NTF block"),
     ],
 )
 def test_clear_errors(

@@ -66,14 +66,20 @@ class Postgres:
         if self._user is not None:
             self._program = program or _copy(self._root)
             os.chown(self._root, _NOBODY, _NOBODY)
-        subprocess.run(
-            [*self._command("initdb"), "-U", "test", "--no-sync", "--locale=C", *_AUTH],
-            user=self._user,
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
+        self._create()
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
+
+    @property
+    def program(self) -> Path:
+        return self._program
+
+    def _create(self) -> None:
+        self.run(*self._command("initdb"), "-U", "test", "--no-sync", "--locale=C", *_AUTH)
+
+    def run(self, *command: str) -> None:
+        """Run a program of PostgreSQL as the user of the server."""
+        subprocess.run(command, user=self._user, check=True, stdout=subprocess.DEVNULL)
 
     def _command(self, program: str) -> list[str]:
         return [str(self._program / "bin" / program), "-D", str(self._data)]
@@ -125,6 +131,10 @@ class Postgres:
     def url(self) -> str:
         port = "" if self.port is None else f"&port={self.port}"
         return f"postgresql:///postgres?user=test&host={quote(str(self._root), safe='')}{port}"
+
+    @property
+    def socket(self) -> Path:
+        return self._root / f".s.PGSQL.{self.port or 5432}"
 
     def new_url(self) -> str:
         """Of a schema that has nothing in it."""

@@ -40,10 +40,12 @@ _NUMBERS = {
     *("cron_minutes", "cron_due_at", "created_at", "unverified_since", "unused_since"),
     *("associated", "since", "attempts", "next_at", "expires_at"),
     *("process_id", "is_leaving", "skew", "value", "shard", "shards", "owner", "previous", "at"),
-    *("applied_at", "is_recorded"),
+    *("applied_at", "is_recorded", "seen_at", "slowed_at", "asked_at", "verified_at"),
+    *("next_push_at", "until", "rate", "per_minute", "total", "woken", "controlled_at"),
+    *("begun_at", "position", "cron_phase"),
 }
 _TEXTS = {"mode", "status", "blocked", "role", "device", "address", "kind", "provider"}
-_TEXTS |= {"name", "version", "schema", "action_id", "state"}
+_TEXTS |= {"name", "version", "schema", "action_id", "state", "finding"}
 
 
 def fill(url: str, migrations: Sequence[Migration]) -> None:

@@ -24,6 +24,7 @@ from heliograph.db.errors import (
     DatabaseNewer,
 )
 from heliograph.db.sqlite import SqliteDialect
+from heliograph.tasks import TaskScope
 from tests.db.postgres import shared_postgres
 
 MIGRATIONS = (
@@ -33,11 +34,8 @@ MIGRATIONS = (
 
 @asynccontextmanager
 async def opened(url: str, **options: Any) -> AsyncIterator[Database]:
-    database = await Database.open(url, MIGRATIONS, **options)
-    try:
+    async with Database.open(url, MIGRATIONS, **options) as database:
         yield database
-    finally:
-        await database.close()
 
 
 def insert(number: int, data: bytes | None = None) -> Callable[[Transaction], int]:
@@ -452,12 +450,15 @@ class TestPostgres:
     async def test_started_before_its_database(self, postgres_url: str) -> None:
         server = shared_postgres()
         await asyncio.to_thread(server.stop)
-        opening = asyncio.create_task(Database.open(postgres_url, MIGRATIONS))
-        await asyncio.sleep(0.1)
-        await asyncio.to_thread(server.start)
-        database = await opening
-        assert await database.write(insert(1)) == 1
-        await database.close()
+
+        async def start_later() -> None:
+            await asyncio.sleep(0.1)
+            await asyncio.to_thread(server.start)
+
+        async with TaskScope() as tasks:
+            tasks.spawn(start_later(), name="start the server")
+            async with Database.open(postgres_url, MIGRATIONS) as database:
+                assert await database.write(insert(1)) == 1
 
     async def test_never_there(self) -> None:
         url = "postgresql://nobody@127.0.0.1:1/nothing?connect_timeout=1"

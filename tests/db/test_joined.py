@@ -1,57 +1,156 @@
 """A database that several processes of one router have joined."""
 
 import asyncio
-from collections.abc import Sequence
+import threading
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from functools import partial
 
 import pytest
 
 from heliograph.db import postgres
 from heliograph.db.database import Database, Migration
 from heliograph.db.dialects import Transaction
-from heliograph.db.errors import DatabaseError, DatabaseFenced, DatabaseOwned
-from heliograph.db.sql import Row
+from heliograph.db.errors import DatabaseError, DatabaseFenced, DatabaseLost, DatabaseOwned
+from heliograph.db.postgres import PostgresDialect
 from tests.db.postgres import Postgres
 
-TABLE = (Migration("0001", "CREATE TABLE counts (id BIGINT PRIMARY KEY, value BIGINT NOT NULL)"),)
+COUNTS = Migration("0001", "CREATE TABLE counts (id BIGINT PRIMARY KEY, value BIGINT NOT NULL)")
 ADD = (
     "INSERT INTO counts (id, value) VALUES (1, 1)"
     " ON CONFLICT (id) DO UPDATE SET value = counts.value + 1"
 )
 
 
+WRITERS = Migration("0002", "CREATE TABLE writers (id BIGINT PRIMARY KEY, marker {blob})")
+TABLES = COUNTS, WRITERS
+
+
 class Guard:
-    sql = "SELECT value FROM counts WHERE id = ?"
+    mark = "UPDATE writers SET marker = ? WHERE id = ?"
+    marker = "SELECT marker FROM writers WHERE id = ? FOR UPDATE"
 
-    def __init__(self) -> None:
-        self.parameters: Sequence[object] = (1,)
-        self.seen: list[int] = []
-
-    def passed(self, row: Row) -> None:
-        self.seen.append(row[0])
+    def __init__(self, number: int) -> None:
+        self.parameters: Sequence[object] = (number,)
 
 
 async def joined(url: str) -> Database:
-    return await Database.join(url, TABLE, lambda tx: None)
+    return await Database.join(url, TABLES, lambda tx: None)
 
 
-async def test_writers_take_turns_and_are_guarded(postgres_url: str) -> None:
-    one, other = await asyncio.gather(joined(postgres_url), joined(postgres_url))
-    try:
-        await one.write(lambda tx: tx.execute(ADD))
-        guard = Guard()
-        one.set_guard(guard)
-        for database in (one, other, one):
-            await database.write(lambda tx: tx.execute(ADD))
-        assert guard.seen == [1, 3]
-        await other.write(lambda tx: tx.execute("UPDATE counts SET id = 2"))
-        for _ in range(2):
-            with pytest.raises(DatabaseFenced):
-                await one.write(lambda tx: tx.execute(ADD))
-        rows = await other.read(lambda tx: tx.query("SELECT id, value FROM counts"))
-        assert rows == [(2, 4)]
-    finally:
-        await one.close()
-        await other.close()
+@pytest.fixture
+async def two(postgres_url: str) -> AsyncIterator[tuple[Database, Database]]:
+    """Two processes with a row each, which guards it."""
+    both = await asyncio.gather(joined(postgres_url), joined(postgres_url))
+    for number, database in enumerate(both):
+        await database.write(
+            partial(_execute, "INSERT INTO writers (id) VALUES (?)", parameters=(number,))
+        )
+        database.set_guard(Guard(number))
+    yield both
+    for database in both:
+        await database.close()
+
+
+def _execute(sql: str, tx: Transaction, parameters: Sequence[object] = ()) -> None:
+    tx.execute(sql, parameters)
+
+
+add = partial(_execute, ADD)
+
+
+async def count(database: Database) -> int:
+    [[value]] = await database.read(lambda tx: tx.query("SELECT value FROM counts"))
+    return int(value)
+
+
+async def test_writers_take_turns(two: tuple[Database, Database]) -> None:
+    """Each reads what the last one wrote, without locks of its own."""
+    await two[0].write(add)
+
+    def add_slowly(tx: Transaction) -> None:
+        [[value]] = tx.query("SELECT value FROM counts")
+        time.sleep(0.01)
+        tx.execute("UPDATE counts SET value = ?", (value + 1,))
+
+    await asyncio.gather(*(database.write(add_slowly) for database in two for _ in range(5)))
+    assert await count(two[0]) == 11
+
+
+@pytest.mark.parametrize("beside", [False, True])
+async def test_a_writer_without_its_row_is_fenced(
+    two: tuple[Database, Database], beside: bool
+) -> None:
+    one, other = two
+    await one.write(add)
+    await other.write(lambda tx: tx.execute("DELETE FROM writers WHERE id = 0"))
+    for _ in range(2):
+        with pytest.raises(DatabaseFenced):
+            await (one.write_beside(add) if beside else one.write(add))
+    assert await count(other) == 1
+
+
+async def test_a_row_stays_until_the_transaction_has_ended(two: tuple[Database, Database]) -> None:
+    """Who would remove it can tell, and others write beside it."""
+    one, other = two
+    began, may_end = threading.Event(), threading.Event()
+
+    def add_when_told(tx: Transaction) -> None:
+        tx.query("SELECT 1")
+        began.set()
+        assert may_end.wait(10)
+        tx.execute(ADD)
+
+    free = "SELECT id FROM writers ORDER BY id FOR UPDATE SKIP LOCKED"
+    writing = one.write_beside(add_when_told)
+    await asyncio.to_thread(began.wait)
+    assert await other.write(lambda tx: tx.query(free)) == [(1,)]
+    await other.write_beside(add)
+    may_end.set()
+    await writing
+    assert await other.write(lambda tx: tx.query(free)) == [(0,), (1,)]
+    assert await count(one) == 2
+
+
+async def test_a_deadlock_is_retried(two: tuple[Database, Database]) -> None:
+    await two[0].write(
+        lambda tx: tx.many("INSERT INTO counts (id, value) VALUES (?, 0)", [(1,), (2,)])
+    )
+    both = threading.Barrier(2)
+
+    def add_to(ids: Sequence[int], tx: Transaction) -> None:
+        for number in ids:
+            tx.query("UPDATE counts SET value = value + 1 WHERE id = ? RETURNING 1", (number,))
+            with suppress(threading.BrokenBarrierError):
+                both.wait(1)
+
+    await asyncio.gather(
+        two[0].write_beside(partial(add_to, (1, 2))), two[1].write_beside(partial(add_to, (2, 1)))
+    )
+    rows = await two[0].read(lambda tx: tx.query("SELECT id, value FROM counts ORDER BY id"))
+    assert rows == [(1, 2), (2, 2)]
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+async def test_a_commit_without_an_answer_is_not_repeated(
+    two: tuple[Database, Database], monkeypatch: pytest.MonkeyPatch, is_committed: bool
+) -> None:
+    commit, losses = PostgresDialect.commit, [True]
+
+    def lose(self: PostgresDialect) -> None:
+        is_lost = bool(losses and losses.pop())
+        if not is_lost or is_committed:
+            commit(self)
+        if is_lost:
+            self.close()
+            raise DatabaseLost("the connection is lost")
+
+    monkeypatch.setattr(PostgresDialect, "commit", lose)
+    await two[0].write_beside(add)
+    assert await count(two[1]) == 1
+    await two[0].write_beside(add)
+    assert await count(two[1]) == 2
 
 
 async def test_an_owner_and_those_who_joined_exclude_each_other(
@@ -60,9 +159,9 @@ async def test_an_owner_and_those_who_joined_exclude_each_other(
     monkeypatch.setattr(postgres, "_OWNING_TIMEOUT", 0.2)
     database = await joined(postgres_url)
     with pytest.raises(DatabaseOwned):
-        await Database.open(postgres_url, TABLE, exclusive=True, retry_for=0.1)
+        await Database.open(postgres_url, TABLES, exclusive=True, retry_for=0.1)
     await database.close()
-    owner = await Database.open(postgres_url, TABLE, exclusive=True)
+    owner = await Database.open(postgres_url, TABLES, exclusive=True)
     with pytest.raises(DatabaseOwned):
         await joined(postgres_url)
     await owner.close()
@@ -73,7 +172,7 @@ async def test_a_check_comes_before_the_schema_changes(postgres_url: str) -> Non
         raise DatabaseError("no")
 
     with pytest.raises(DatabaseError, match="no"):
-        await Database.join(postgres_url, TABLE, refuse)
+        await Database.join(postgres_url, TABLES, refuse)
     database = await Database.open(postgres_url, ())
     assert await database.read(lambda tx: tx.query("SELECT to_regclass('counts') IS NULL"))
     await database.close()

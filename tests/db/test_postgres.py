@@ -254,7 +254,7 @@ async def test_a_router_has_a_time_limit_for_statements(
 ) -> None:
     monkeypatch.setattr(worker, "STATEMENT_TIMEOUT", 0.2)
     dialect.execute(INSERT, (1, b"", "", 0.0))
-    async with await Database.open(postgres_url, (), retry_for=0.1) as database:
+    async with Database.open(postgres_url, (), retry_for=0.1) as database:
         dialect.begin()
         dialect.query("SELECT 1 FROM items WHERE id = 1 FOR UPDATE", ())
         update = "UPDATE items SET note = 'x' WHERE id = 1"

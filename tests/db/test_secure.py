@@ -117,7 +117,7 @@ async def refused(url: str) -> str:
 
 
 async def test_a_password_with_special_characters(server: Postgres) -> None:
-    async with await Database.open(over_tcp(server), MIGRATIONS, exclusive=True) as database:
+    async with Database.open(over_tcp(server), MIGRATIONS, exclusive=True) as database:
         assert await count(database) >= 1
 
 
@@ -131,7 +131,7 @@ async def test_a_server_without_tls_is_refused_if_tls_is_required(server: Postgr
 
 async def test_tls_and_a_password(tls_server: TlsPostgres) -> None:
     url = over_tcp(tls_server, sslmode="verify-full", sslrootcert=tls_server.ca_file)
-    async with await Database.open(url, MIGRATIONS, exclusive=True) as database:
+    async with Database.open(url, MIGRATIONS, exclusive=True) as database:
         sql = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
         assert await database.read(lambda tx: tx.query(sql)) == [(True,)]
         before = await count(database)

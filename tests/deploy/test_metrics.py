@@ -146,7 +146,7 @@ def test_labels_exist(metrics: dict[str, set[str]]) -> None:
             continue
         known = set().union(*(metrics.get(name, set()) for name in found.metrics))
         if any(metrics.get(name) == set() for name in found.metrics):
-            known |= {"reason", "kind", "status", "provider"}
+            known |= {"reason", "kind", "status", "provider", "finding"}
         assert found.labels | found.matchers.keys() <= known | LABELS_OF_PROMETHEUS, expression
 
 

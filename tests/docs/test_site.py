@@ -19,7 +19,7 @@ from tests.web.browser import CHROMIUM, tab
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 EVENTS: dict[str, tuple[TokenEvent, ...]] = {
-    "delivered": (TokenTransition.DELIVERED,),
+    "accepted": (TokenTransition.VERIFICATION_ACCEPTED,),
     "code": (TokenTransition.VERIFIED,),
     "rejected": (Rejected(InvalidReason.BAD),),
     "TRPL": (TokenTransition.REPLACED,),

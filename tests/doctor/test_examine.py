@@ -593,4 +593,4 @@ async def test_a_check_that_fails_is_a_finding(ntf: Path, monkeypatch: pytest.Mo
         raise PermissionError(13, "Permission denied", str(ntf / "x"))
 
     monkeypatch.setattr("heliograph.doctor.files.os.statvfs", missing)
-    await the_one(ntf, Level.PROBLEM, "Permission denied", "as the router's user")
+    await the_one(ntf, Level.PROBLEM, "Permission denied", "run")

@@ -1,4 +1,7 @@
-"""The routers and the simulated APNs as processes of their own, to be killed and started again."""
+"""The routers and the simulated APNs as processes of their own, to be killed and started again.
+
+With HELIOGRAPH_WORKERS=3, notification routers are three processes each, on PostgreSQL.
+"""
 
 import asyncio
 import os
@@ -11,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from heliograph.cli.main import main
+from tests.db.postgres import shared_postgres
 from tests.ports import steady_port
 
 HELIOGRAPH = (
     *(sys.executable, "-c"),
     "import sys; from heliograph.cli.main import main; sys.exit(main())",
 )
-START_TIMEOUT = 60.0
+START_TIMEOUT = 180.0
+WORKERS = int(os.environ.get("HELIOGRAPH_WORKERS", "0"))
+LEASE = 2.0
+STORE_URL = "HELIOGRAPH_NTF_STORE_URL"
 
 
 def skewed(ahead: int) -> tuple[str, ...]:
@@ -46,9 +53,22 @@ class Process:
         self.ready = ""
         self.command: tuple[str, ...] = HELIOGRAPH
         self._arguments = command
-        self._environment = {**os.environ, **(environment or {})}
+        self.environment = {**os.environ, **(environment or {})}
+        if WORKERS and command == ("ntf", "start"):
+            self._use_workers()
         self._process: asyncio.subprocess.Process | None = None
         self.options: tuple[str, ...] = ("--port", str(steady_port()))
+
+    def _use_workers(self) -> None:
+        self._arguments += ("--workers", str(WORKERS))
+        self.environment["HELIOGRAPH_NTF_PROCESSES_LEASE_SECONDS"] = str(LEASE)
+        if not self.environment.get(STORE_URL, "").startswith("postgresql"):
+            self.environment[STORE_URL] = shared_postgres().new_url()
+
+    def _pids(self) -> list[int]:
+        """Of the process and of its workers, if it has any."""
+        assert self._process is not None
+        return [self._process.pid, *children(self._process.pid)]
 
     @property
     def is_running(self) -> bool:
@@ -68,7 +88,7 @@ class Process:
                 *self.options,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
-                env=self._environment,
+                env=self.environment,
             )
         assert self._process.stdout is not None
         async with asyncio.timeout(START_TIMEOUT):
@@ -86,17 +106,18 @@ class Process:
         """As by `kill -9`; waits until it is gone."""
         if self._process is not None:
             if self._process.returncode is None:
-                self._process.send_signal(signal.SIGKILL)
+                for pid in self._pids():
+                    send_signal(pid, signal.SIGKILL)
             await self._process.wait()
 
     def pause(self) -> None:
         """As by SIGSTOP: connections stay, nothing is answered."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
+        for pid in self._pids():
+            send_signal(pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        assert self._process is not None
-        self._process.send_signal(signal.SIGCONT)
+        for pid in self._pids():
+            send_signal(pid, signal.SIGCONT)
 
     async def stop(self) -> None:
         """As an operator does."""
@@ -157,17 +178,21 @@ class SimulatorProcess(Process):
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
     """A process and its children, by SIGSTOP: they keep their connections, and answer nothing."""
-    children = [
-        int(stat.parent.name) for stat in Path("/proc").glob("[0-9]*/stat") if _parent(stat) == pid
-    ]
-    pids = [pid, *children]
+    pids = [pid, *children(pid)]
     for each in pids:
-        _signal(each, signal.SIGSTOP)
+        send_signal(each, signal.SIGSTOP)
     try:
         yield
     finally:
         for each in pids:
-            _signal(each, signal.SIGCONT)
+            send_signal(each, signal.SIGCONT)
+
+
+def children(pid: int) -> list[int]:
+    """The children of a process that run."""
+    return [
+        int(stat.parent.name) for stat in Path("/proc").glob("[0-9]*/stat") if _parent(stat) == pid
+    ]
 
 
 def _parent(stat: Path) -> int | None:
@@ -177,7 +202,8 @@ def _parent(stat: Path) -> int | None:
         return None
 
 
-def _signal(pid: int, which: signal.Signals) -> None:
+def send_signal(pid: int, which: signal.Signals) -> None:
+    """Send a signal to a process, unless its supervisor has ended it meanwhile."""
     with suppress(ProcessLookupError):
         os.kill(pid, which)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from pathlib import Path
 
 
 class Relay:
@@ -17,6 +18,9 @@ class Relay:
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self._target)
 
     async def close(self) -> None:
         self._server.close()
@@ -37,7 +41,7 @@ class Relay:
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            other_reader, other_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            other_reader, other_writer = await self._connect()
         except OSError:
             writer.transport.abort()
             return
@@ -59,3 +63,29 @@ class Relay:
                 await self._flowing.wait()
                 writer.write(data)
                 await writer.drain()
+
+
+class SocketRelay(Relay):
+    """As `Relay`, between two sockets of the file system."""
+
+    def __init__(self, source: Path, target: Path) -> None:
+        super().__init__(0)
+        self._source = source
+        self._path = target
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_unix_server(self._accept, self._source)
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_unix_connection(self._path)
+
+
+class GateRelay(Relay):
+    """As `Relay`, from a port of the loopback interface to a socket of the file system."""
+
+    def __init__(self, target: Path) -> None:
+        super().__init__(0)
+        self._path = target
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_unix_connection(self._path)

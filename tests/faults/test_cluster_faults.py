@@ -1,8 +1,11 @@
 """A router of several processes on two machines, under load: workers are killed, stopped past their
-lease and continued, restarted one after another; machines and PostgreSQL are restarted.
+lease and continued, restarted one after another; machines and PostgreSQL are restarted; one machine
+loses its network to PostgreSQL.
 
-Afterwards every notification is covered by a push, as in `test_ntf_faults`, and every subscription
-has one owner that is alive. HELIOGRAPH_FAULT_ROUNDS says how often, HELIOGRAPH_FAULT_SEED repeats.
+Afterwards every notification is covered by a push, as in `test_ntf_faults`, none was pushed twice
+unless a fault explains it, and every subscription has one owner that is alive.
+
+HELIOGRAPH_FAULT_ROUNDS says how often, HELIOGRAPH_FAULT_SEED repeats.
 """
 
 import asyncio
@@ -10,29 +13,43 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 
 from heliograph.db.dialects import open_dialect
 from heliograph.db.sql import Row
-from tests.faults.processes import Process, init
-from tests.faults.test_ntf_faults import SEED, FaultWorld
-from tests.faults.test_workers import LEASE, Workers
+from tests.faults.processes import LEASE, Process, init, send_signal
+from tests.faults.relay import SocketRelay
+from tests.faults.test_ntf_faults import SEED, Device, FaultWorld
+from tests.faults.test_workers import Workers
 from tests.waiting import eventually
 
 ROUNDS = int(os.environ.get("HELIOGRAPH_FAULT_ROUNDS", "2"))
 WORKERS = (2, 1)
 """On each machine."""
-FAULTS = ("worker", "worker", "stopped", "stopped", "rolling", "machine", "reset", "slow", "429")
+FAULTS = ("worker", "worker", "stopped", "stopped", "cut", "cut", "rolling", "rolling", "machine")
+PROVIDER_FAULTS = ("reset", "slow", "429")
+HARMLESS = frozenset(("rolling", "slow", "429"))
+"""Faults after which nothing is pushed twice."""
 
 
 class ClusterWorld(FaultWorld):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, "postgresql")
         self.machines: list[Workers] = []
+        self.repeated = 0
+        """Pushes about the same messages as an earlier one."""
+        self._seen: set[frozenset[bytes]] = set()
+        assert self.postgres is not None
+        self._network = SocketRelay(directory / ".s.PGSQL.5432", self.postgres.socket)
+        local = quote(str(self.postgres.socket.parent), safe="")
+        self._distant_store = self.store.replace(local, quote(str(directory), safe=""))
 
     async def _start_processes(self) -> None:
         await self._start_others()
+        await self._network.start()
         service = self.random.random() < 0.3
         for number, count in enumerate(WORKERS):
             directory = self.directory / f"ntf{number}"
@@ -43,7 +60,7 @@ class ClusterWorld(FaultWorld):
             self.machines.append(
                 Workers(
                     directory,
-                    self.store,
+                    self._distant_store if number else self.store,
                     count,
                     **self.apns.options_of_ntf,
                     HELIOGRAPH_NTF_PUSHES_BACKOFF_FIRST_SECONDS="0.1",
@@ -51,6 +68,9 @@ class ClusterWorld(FaultWorld):
                     HELIOGRAPH_NTF_SUBSCRIPTIONS_USE_SERVICE_CREDENTIALS=str(service).lower(),
                 )
             )
+        await self._start_machines()
+
+    async def _start_machines(self) -> None:
         for machine in self.machines:
             await machine.start()
 
@@ -65,17 +85,22 @@ class ClusterWorld(FaultWorld):
             await machine.kill_all()
         await self.smp.kill()
         await self.apns.kill()
+        await self._network.close()
         await self.close_rest()
 
     async def cause(self, kind: str) -> None:
         match kind:
             case "worker":
-                os.kill(self._any_worker(), signal.SIGKILL)
+                send_signal(self._any_worker(), signal.SIGKILL)
             case "stopped":
                 pid = self._any_worker()
-                os.kill(pid, signal.SIGSTOP)
+                send_signal(pid, signal.SIGSTOP)
                 await asyncio.sleep(self.random.choice((0.3, 1.0, 2.5)) * LEASE)
-                os.kill(pid, signal.SIGCONT)
+                send_signal(pid, signal.SIGCONT)
+            case "cut":
+                self._network.stall()
+                await asyncio.sleep(self.random.choice((0.3, 1.0, 2.5)) * LEASE)
+                await self._network.cut()
             case "rolling":
                 self.random.choice(self.machines).signal(signal.SIGHUP)
             case "machine":
@@ -91,7 +116,21 @@ class ClusterWorld(FaultWorld):
                 await super().cause(kind)
 
     def kinds(self) -> list[str]:
-        return [*FAULTS, "postgres"]
+        return [*FAULTS, *PROVIDER_FAULTS, "postgres"]
+
+    def _read_entry(self, device: Device, entry: dict[str, Any]) -> None:
+        before = len(self._unplaced)
+        super()._read_entry(device, entry)
+        if messages := frozenset(message for _, message in self._unplaced[before:]):
+            self.repeated += messages in self._seen
+            self._seen.add(messages)
+
+    async def play(self, number: int) -> None:
+        faults, repeated = self.faults.copy(), self.repeated
+        await super().play(number)
+        caused = self.faults - faults
+        if caused.keys() <= HARMLESS:
+            assert self.repeated == repeated, f"round {number}, seed {SEED}: {caused}"
 
     def _any_worker(self) -> int:
         """One that runs, by what the store knows."""
@@ -132,6 +171,8 @@ async def test_every_notification_is_covered_by_a_cluster(tmp_path: Path) -> Non
             if number % 25 == 0:
                 print(f"{number} rounds, {world.pushes} pushes", flush=True)  # noqa: T201
         summary = dict(world.faults)
-        print(f"{world.sent} sent, {world.pushes} pushes, faults: {summary}")  # noqa: T201
+        print(  # noqa: T201
+            f"{world.sent} sent, {world.pushes} pushes, {world.repeated} repeated, {summary}"
+        )
     finally:
         await world.close()

@@ -125,6 +125,9 @@ async def test_nothing_is_lost_between_the_routers(tmp_path: Path, store: str) -
             await world.close()
         return world.sent
 
-    sent = await asyncio.gather(*(play(number) for number in range(WORLDS)))
+    try:
+        sent = await asyncio.gather(*(play(number) for number in range(WORLDS)))
+    finally:
+        print(f"seed {SEED}, {store}: {dict(done)}")  # noqa: T201
     assert done == dict.fromkeys(KINDS, ROUNDS)
-    print(f"seed {SEED}, {store}: {dict(done)}, {sum(sent)} sent, none lost")  # noqa: T201
+    print(f"{sum(sent)} sent, none lost")  # noqa: T201

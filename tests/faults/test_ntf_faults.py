@@ -46,6 +46,8 @@ SEED = int(os.environ.get("HELIOGRAPH_FAULT_SEED", time.time_ns() % 1_000_000))
 LOAD = 1.2
 TIMEOUT = 60.0
 CONFIG = ClientConfig(request_timeout=3.0, connect_timeout=3.0)
+PATIENT = ClientConfig(request_timeout=30.0, connect_timeout=30.0)
+"""For what must succeed when nothing fails any more, however busy the machine is."""
 
 
 @dataclass(eq=False)
@@ -81,10 +83,10 @@ class FaultWorld:
     def __init__(self, directory: Path, store: str) -> None:
         self.random = random.Random(SEED)
         self.directory = directory
-        self.postgres = Postgres() if store == "postgresql" else None
-        self.store = (
-            self.postgres.new_url() if self.postgres else f"sqlite:///{directory}/ntf/ntf.db"
-        )
+        self.postgres: Postgres | None = None
+        self.store = f"sqlite:///{directory}/ntf/ntf.db"
+        if store == "postgresql":
+            self.postgres, self.store = self._open_store()
         self.apns = SimulatorProcess(directory / "apns")
         self.smp: Process
         self.ntf: Process
@@ -98,6 +100,11 @@ class FaultWorld:
         self._http: aiohttp.ClientSession
 
     # Setting up.
+
+    def _open_store(self) -> tuple[Postgres, str]:
+        """A PostgreSQL, and the URL of its store."""
+        server = Postgres()
+        return server, server.new_url()
 
     async def start(self) -> None:
         await self._start_processes()
@@ -158,7 +165,7 @@ class FaultWorld:
             self.read_pushes()
             return bool(device.codes)
 
-        await self.eventually(has_code)
+        assert await self.eventually(has_code), self.all_pending()
         answer = await self.ask_ntf(
             ntf.TVFY(device.codes[-1]), device.token_id, device.keys.private
         )
@@ -193,9 +200,9 @@ class FaultWorld:
         return self.smp_address
 
     @asynccontextmanager
-    async def peer(self) -> AsyncIterator[Peer]:
+    async def peer(self, config: ClientConfig = CONFIG) -> AsyncIterator[Peer]:
         peer = Peer()
-        peer.client = await Client.connect(self.smp_address, CONFIG, on_push=peer.received)
+        peer.client = await Client.connect(self.smp_address, config, on_push=peer.received)
         try:
             yield peer
         finally:
@@ -396,7 +403,7 @@ class FaultWorld:
 
     async def receive_all(self) -> None:
         """As the recipient: every message of every queue, in order."""
-        async with self.peer() as peer:
+        async with self.peer(PATIENT) as peer:
             for device in self.devices:
                 for line in device.lines.values():
                     message = await line.queue.get(peer)
@@ -426,6 +433,17 @@ class FaultWorld:
                 "SELECT token_id FROM pending_pushes WHERE kind = 'message'"
             )
             return {token_id for (token_id,) in rows}
+        finally:
+            dialect.close()
+
+    def all_pending(self) -> list[tuple[Any, ...]]:
+        """What is pending in the store, and for how many seconds not due yet, for messages."""
+        dialect = open_dialect(self.store, read_only=True)
+        try:
+            rows = dialect.query(
+                "SELECT kind, provider, attempts, owner, next_at FROM pending_pushes", ()
+            )
+            return [(*row, at / 1000 - time.time()) for *row, at in rows]
         finally:
             dialect.close()
 

@@ -17,18 +17,18 @@ from heliograph.transport.client import Client, ClientConfig
 from heliograph.wire import ntf
 from heliograph.wire.addresses import decode_address
 from tests.db.postgres import shared_postgres
-from tests.faults.processes import HELIOGRAPH, Process, init
+from tests.faults.processes import HELIOGRAPH, LEASE, Process, children, init, send_signal
 from tests.waiting import eventually, until
 
-LEASE = 2.0
 CONFIG = ClientConfig(request_timeout=20.0, connect_timeout=20.0)
 
 
-def _is_running(pid: int) -> bool:
+def _started(pid: int) -> str | None:
+    """When a process started, in ticks; None if there is none. A process ID is used again."""
     try:
-        return b"heliograph" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()[19]
     except OSError:
-        return False
+        return None
 
 
 class Workers(Process):
@@ -44,14 +44,18 @@ class Workers(Process):
             },
         )
         self.url = url
-        self.seen: set[int] = set()
+        self._seen: set[tuple[int, str | None]] = set()
 
     async def kill_all(self) -> None:
         """Also workers that a test has stopped."""
         self.worker_pids()
         await self.kill()
-        for pid in filter(_is_running, self.seen):
-            os.kill(pid, signal.SIGKILL)
+        for pid in self.left():
+            send_signal(pid, signal.SIGKILL)
+
+    def left(self) -> list[int]:
+        """Workers that were seen and still run, whatever has become of their supervisor."""
+        return [pid for pid, started in self._seen if started and _started(pid) == started]
 
     def signal(self, number: int) -> None:
         assert self._process is not None
@@ -60,12 +64,8 @@ class Workers(Process):
     def worker_pids(self) -> list[int]:
         """Those of the supervisor's children that run."""
         assert self._process is not None
-        path = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        try:
-            pids = [int(pid) for pid in path.read_text().split()]
-        except OSError:
-            pids = []
-        self.seen |= {*pids}
+        pids = children(self._process.pid)
+        self._seen |= {(pid, _started(pid)) for pid in pids}
         return pids
 
     def members(self) -> dict[int, int]:
@@ -75,9 +75,8 @@ class Workers(Process):
             rows = dialect.query("SELECT process_id, name FROM processes ORDER BY process_id", ())
         finally:
             dialect.close()
-        found = {number: int(name.rpartition("/")[2]) for number, name in rows}
-        self.seen |= {*found.values()}
-        return found
+        self.worker_pids()
+        return {number: int(name.rpartition("/")[2]) for number, name in rows}
 
     async def until_members(self, count: int, without: int | None = None) -> dict[int, int]:
         async def are_there() -> bool:
@@ -138,7 +137,7 @@ async def test_a_worker_that_is_killed_is_started_again(workers: Workers, tmp_pa
     await workers.ping()
     await workers.stop()
     assert workers.members() == {}
-    assert not any(map(_is_running, members.values()))
+    assert not workers.left()
     runs: dict[int, list[JsonObject]] = {}
     for event in read_events(tmp_path / "journal"):
         runs.setdefault(event["boot"], []).append(event)
@@ -172,7 +171,7 @@ async def test_a_worker_that_is_stopped_is_fenced(workers: Workers, tmp_path: Pa
     await workers.until_members(2, without=victim)
     assert f"/{victim}) lost its lease" in workers.log.read_text()
     await workers.until_ready(4)
-    await workers.kill()
+    workers.signal(signal.SIGKILL)
     await workers.until_members(0)  # they end with their supervisor
 
 

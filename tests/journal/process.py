@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 
 from heliograph.journal.events import ClientConnected
-from heliograph.journal.storage.writer import JournalSettings, JournalWriter
+from heliograph.journal.storage.settings import JournalSettings
+from heliograph.journal.storage.writer import JournalWriter
 from tests.journal.support import IDENTITY
 
 

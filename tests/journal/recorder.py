@@ -37,6 +37,10 @@ class Notes(Journal):
         self._part = part
         self._hasher = Hasher(KEY)
 
+    def hash_of(self, column: str, value: bytes) -> str | None:
+        hashes = self._hasher.of(column)
+        return None if hashes is None else hashes[value]
+
     def record(self, event: JournalEvent, at: float | None = None) -> None:
         at = time.time() if at is None else at
         self.raw.append((event, at))

@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from heliograph.journal.events import ClientConnected
+from heliograph.journal.heads import HEADS, Head, decode_head
 from heliograph.journal.identity import JournalIdentity
 from heliograph.journal.storage.reader import read_events
-from heliograph.journal.storage.writer import JournalSettings, JournalWriter
+from heliograph.journal.storage.settings import JournalSettings
+from heliograph.journal.storage.writer import JournalWriter
 
 IDENTITY = JournalIdentity("0123456789abcdef", bytes(range(32)))
 FAST = JournalSettings(sync_interval=0.005, seal_after=0.02)
@@ -35,3 +37,9 @@ def events(directory: Path) -> Iterator[dict[str, Any]]:
 
 def files(directory: Path, suffix: str) -> list[Path]:
     return sorted((directory / IDENTITY.router).glob(f"*{suffix}"))
+
+
+def heads(directory: Path) -> list[Head]:
+    """By boot."""
+    found = (decode_head(path.read_bytes()) for path in (directory / HEADS).glob("[!_]*"))
+    return sorted(found, key=lambda head: head.boot)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
@@ -15,8 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from heliograph.cli.main import main
+from heliograph.journal import collector
 from heliograph.journal.collector import Collector, Tokens
 from heliograph.journal.events import DeviceShown
+from heliograph.journal.heads import encode_head, head_name
 from heliograph.journal.readers import (
     ACKNOWLEDGED,
     Acknowledged,
@@ -27,7 +30,7 @@ from heliograph.journal.shipping import HttpTarget, Shipper, open_target
 from heliograph.journal.storage.reader import read_events
 from heliograph.journal.storage.writer import JournalWriter
 from heliograph.runtime.errors import StartError
-from tests.journal.support import IDENTITY, files, numbers
+from tests.journal.support import IDENTITY, files, heads, numbers
 from tests.journal.test_shipping import journal
 
 TOKEN = "t" * 32
@@ -37,12 +40,12 @@ PHONES = "p" * 32
 @asynccontextmanager
 async def collecting(directory: Path, limit: int = 1 << 30) -> AsyncIterator[str]:
     os.makedirs(directory, exist_ok=True)
-    collector = Collector(directory, Tokens(TOKEN, PHONES), limit)
-    port = await collector.start("127.0.0.1", 0, None)
+    started = Collector(directory, Tokens(TOKEN, PHONES), limit)
+    port = await started.start("127.0.0.1", 0, None)
     try:
         yield f"http://127.0.0.1:{port}"
     finally:
-        await collector.close()
+        await started.close()
 
 
 async def test_a_journal_is_collected_once(tmp_path: Path) -> None:
@@ -95,6 +98,46 @@ async def test_what_is_no_segment_is_refused(tmp_path: Path) -> None:
         pq.write_table(table.slice(0, 0), tmp_path / "empty")
         assert await put(name, (tmp_path / "empty").read_bytes()) == 400
     assert numbers(target) == [1]
+
+
+async def test_heads_are_collected_after_the_segments_they_count(tmp_path: Path) -> None:
+    source, target = journal(tmp_path / "journal", 1, 2), tmp_path / "there"
+    [head] = heads(source)
+    name, data = head_name(head.router, head.boot), encode_head(head)
+    async with collecting(target) as url, aiohttp.ClientSession() as session:
+
+        async def put(name: str, data: bytes, token: str = TOKEN) -> int:
+            headers = {"Authorization": f"Bearer {token}"}
+            async with session.put(f"{url}/v1/heads/{name}", data=data, headers=headers) as answer:
+                return answer.status
+
+        assert await put(name, data, "wrong") == 401
+        assert await put(name, data, PHONES) == 403
+        assert await put(name, b"{}") == 400
+        assert await put(name, data + b" " * 5000) == 400
+        assert await put(name.replace("-", "-1"), data) == 400
+        assert await put("..%2fetc-1.json", data) in (400, 404)
+        assert not list(target.rglob("*.*"))
+        shipper = Shipper(source, HttpTarget(url, TOKEN))
+        assert await asyncio.to_thread(shipper.ship) == 1
+        assert heads(target) == [head]
+        older = replace(head, seq=1, ended=False)
+        assert await put(name, encode_head(older)) == 201  # as of an earlier moment
+        assert await asyncio.to_thread(shipper.ship) == 0
+        assert await asyncio.to_thread(Shipper(source, HttpTarget(url, TOKEN)).ship) == 0
+    assert heads(target) == [head]
+
+
+async def test_the_number_of_heads_is_limited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collector, "MAX_HEADS", 1)
+    async with collecting(tmp_path / "there") as url:
+        first = Shipper(journal(tmp_path / "journal", 1), HttpTarget(url, TOKEN))
+        await asyncio.to_thread(first.ship)
+        journal(tmp_path / "journal", 2)
+        with pytest.raises(StartError, match="507: there are 1 heads already"):
+            await asyncio.to_thread(first.ship)
 
 
 async def test_phones_send_what_phones_write(tmp_path: Path) -> None:

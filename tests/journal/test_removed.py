@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 from heliograph.journal.readers import ACKNOWLEDGED, Acknowledged, encode_acknowledged
 from heliograph.pipeline.intervals import IntervalsByRun, of_numbers
 from heliograph.pipeline.jobs.coverage import gaps
+from heliograph.pipeline.jobs.reach import Heads
 from tests.journal.support import FAST, IDENTITY, files, note, numbers, writer
 from tests.waiting import block_until
 
@@ -53,7 +54,7 @@ def test_what_was_removed_unread_is_a_gap_of_its_run(tmp_path: Path) -> None:
     assert 0 < removed < RUNS * EVENTS
     left = len(numbers(tmp_path))
     assert removed == RUNS * EVENTS - left
-    assert sum(gap.events for gap in gaps(seen(tmp_path), {}, {})) == removed
+    assert sum(gap.events for gap in gaps(seen(tmp_path), {}, {}, Heads())) == removed
 
 
 def test_what_was_read_is_not_missed(tmp_path: Path) -> None:

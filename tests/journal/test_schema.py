@@ -74,6 +74,9 @@ def test_the_columns_of_version_1_stay_as_they_are() -> None:
         "interval int32",
         "action string",
         "action_kind string",
+        "delay int64",
+        "source string",
+        "wake string",
     ]
     assert {*KEYED, *REPETITIVE} <= set(COLUMNS)
 

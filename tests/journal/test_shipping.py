@@ -7,7 +7,7 @@ from heliograph.cli.main import main
 from heliograph.journal.shipping import FileTarget, Shipper, open_target
 from heliograph.pipeline.tables.storage import Storage
 from heliograph.runtime.errors import StartError
-from tests.journal.support import files, note, numbers, writer
+from tests.journal.support import files, heads, note, numbers, writer
 
 
 def journal(directory: Path, *noted: int) -> Path:
@@ -32,6 +32,7 @@ def test_segments_are_copied_once_and_whole(tmp_path: Path) -> None:
     first.write_bytes(data[:10])
     assert Shipper(source, FileTarget(str(target))).ship() == 1
     assert first.read_bytes() == data
+    assert heads(target) == heads(source)
 
 
 def test_what_cannot_be_shipped_is_said(tmp_path: Path) -> None:

@@ -47,7 +47,15 @@ def test_public_names(host: str) -> None:
     "host",
     [
         *("localhost", "LOCALHOST.", "a.localhost", "router", "printer.local", "", "."),
-        *("metadata.google.internal", "x.home.arpa", "nas.lan", "a..com", "-a.com", "a_b.corp"),
+        *(
+            "metadata.google.internal",
+            "kubernetes.default.svc",
+            "x.home.arpa",
+            "nas.lan",
+            "a..com",
+            "-a.com",
+            "a_b.corp",
+        ),
         *("a" * 64 + ".com", "[::1]", "a b.com", "127.0.0.1", "1.2.3.0x7f"),
     ],
 )

@@ -24,7 +24,7 @@ from heliograph.ntf.subscriber.settings import SubscriberSettings
 from heliograph.push.apns import ApnsConfig, ApnsProvider
 from heliograph.push.http import HttpSettings
 from heliograph.push.null import NullProvider
-from heliograph.push.provider import Accepted, Delivery, Outcome, Provider
+from heliograph.push.provider import Accepted, Delivery, Provider, PushOutcome
 from heliograph.runtime.backoff import Backoff
 from heliograph.sim.providers.apns import ApnsRules, ApnsService
 from heliograph.sim.providers.script import Script, ScriptRule
@@ -126,8 +126,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self.deliveries: list[Delivery] = []
-        self.answers: deque[Outcome] = deque()
-        self.always: Outcome = Accepted()
+        self.answers: deque[PushOutcome] = deque()
+        self.always: PushOutcome = Accepted()
         self.gate = asyncio.Event()
         self.gate.set()
         self.in_flight = 0
@@ -136,7 +136,7 @@ class Recorder:
         """How many had been given when a new connection was asked for."""
         self.closed = False
 
-    async def send(self, delivery: Delivery) -> Outcome:
+    async def send(self, delivery: Delivery) -> PushOutcome:
         self.deliveries.append(delivery)
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
@@ -262,8 +262,8 @@ class Phone:
             self.device = device
         return answer
 
-    async def code(self) -> bytes:
-        push = await self.world.apns.push(self.device)
+    async def code(self, apns: Apns | None = None) -> bytes:
+        push = await (apns or self.world.apns).push(self.device)
         assert isinstance(push, VerificationPush), push
         return open_box_padded(self.secret, push.nonce, push.box)
 

@@ -17,13 +17,13 @@ from heliograph.crypto.boxes import open_box_padded
 from heliograph.crypto.keys import generate_key_pair
 from heliograph.db.database import Database
 from heliograph.db.errors import DatabaseError
+from heliograph.ntf.observing.stats import Counters
 from heliograph.ntf.router import NtfRouter
-from heliograph.ntf.stats import Counters
-from heliograph.ntf.store import subscriptions
 from heliograph.ntf.store.records import QueueKey
 from heliograph.ntf.store.schema import MIGRATIONS
-from heliograph.ntf.store.store import NtfStore
-from heliograph.ntf.store.subscriptions import ServerRecord
+from heliograph.ntf.store.subscriptions import servers, subscriptions
+from heliograph.ntf.store.subscriptions.server_store import DatabaseServerStore
+from heliograph.ntf.store.subscriptions.servers import ServerRecord
 from heliograph.ntf.subscriber.settings import SubscriberSettings
 from heliograph.push.null import NullProvider
 from heliograph.push.provider import Accepted, Delivery
@@ -376,10 +376,10 @@ async def test_behaviour_18_drift_is_repaired(small_world: NtfWorld) -> None:
     await phone.notified_of(*queues)
     assert small_world.router.stats.counters.drift_repaired == 1
     assert [event.kind for event in small_world.events].count("smp_drift") == 1
-    [server] = await small_world.router.store.servers()
+    [server] = await small_world.router.store.servers.servers()
 
     async def both_agree() -> bool:
-        ids = await small_world.router.store.associated(server.server_id)
+        ids = await small_world.router.store.servers.associated(server.server_id)
         return ids.account() == (service.count, service.ids_hash)
 
     await eventually(both_agree)  # the repair ends after the last notification
@@ -405,9 +405,9 @@ async def test_behaviour_19_pages_are_larger_than_batches(
         SETTINGS, subscriber=replace(SETTINGS.subscriber, batch=8, page=4)
     )
     pages, parts = [], []
-    page, request_many = NtfStore.page, Client.request_many
+    page, request_many = DatabaseServerStore.page, Client.request_many
 
-    async def counting_page(self: NtfStore, *arguments: Any) -> list[QueueKey]:
+    async def counting_page(self: DatabaseServerStore, *arguments: Any) -> list[QueueKey]:
         found = await page(self, *arguments)
         pages.append(len(found))
         return found
@@ -418,7 +418,7 @@ async def test_behaviour_19_pages_are_larger_than_batches(
             parts.append(len(part))
         return await request_many(self, part)
 
-    monkeypatch.setattr(NtfStore, "page", counting_page)
+    monkeypatch.setattr(DatabaseServerStore, "page", counting_page)
     monkeypatch.setattr(Client, "request_many", counting_part)
     await small_world.restart_ntf(phone)
     for subscription in phone.subscriptions:
@@ -434,14 +434,14 @@ async def test_behaviour_20_a_database_error_at_the_start_is_not_the_end(
     phone = await small_world.registered()
     queue = await small_world.queue()
     subscription = await phone.subscribe(queue)
-    servers, failures = subscriptions.servers, [DatabaseError("lost")] * 2
+    in_use, failures = servers.in_use, [DatabaseError("lost")] * 2
 
     def failing(*arguments: Any) -> list[ServerRecord]:
         if failures:
             raise failures.pop()
-        return servers(*arguments)
+        return in_use(*arguments)
 
-    monkeypatch.setattr(subscriptions, "servers", failing)
+    monkeypatch.setattr(servers, "in_use", failing)
     await small_world.restart_ntf(phone)
     assert await phone.tchk() is TokenStatus.ACTIVE
     await phone.until_state(subscription, ACTIVE)

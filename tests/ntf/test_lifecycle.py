@@ -12,7 +12,7 @@ from heliograph.ntf.lifecycle import (
 )
 from heliograph.wire.ntf.tokens import InvalidReason, TokenStatus as S
 
-AGAIN, DELIVERED = TokenTransition.REGISTERED_AGAIN, TokenTransition.DELIVERED
+AGAIN, DELIVERED = TokenTransition.REGISTERED_AGAIN, TokenTransition.VERIFICATION_ACCEPTED
 VERIFIED, REPLACED = TokenTransition.VERIFIED, TokenTransition.REPLACED
 INVALID = (
     S.INVALID,

@@ -15,7 +15,7 @@ from heliograph.journal.schema import violations
 from heliograph.journal.storage.reader import read_events
 from heliograph.journal.storage.writer import JournalWriter
 from heliograph.ntf.limits import ClientState
-from heliograph.ntf.store import pending
+from heliograph.ntf.store import receiving
 from heliograph.ntf.store.records import Subscription, Token
 from heliograph.sim.providers.http2 import Act
 from heliograph.sim.providers.script import ScriptRule
@@ -94,14 +94,14 @@ async def test_nothing_is_disclosed(
     )
     await world.send(queues[0])
     await phone.notified_of(queues[0])
-    receive, failures = pending.receive, [DatabaseError("lost"), RuntimeError("a bug")]
+    receive, failures = receiving.receive, [DatabaseError("lost"), RuntimeError("a bug")]
 
-    def failing(*arguments: object, **options: bool) -> pending.StoredBatch:
+    def failing(*arguments: object, **options: bool) -> receiving.StoredBatch:
         if failures:
             raise failures.pop()
         return receive(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(pending, "receive", failing)
+    monkeypatch.setattr(receiving, "receive", failing)
     await world.send(queues[0])
     await phone.notified_of(queues[0])
     await phone.ask(ntf.TCHK(), b"unknown")

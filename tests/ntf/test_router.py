@@ -9,7 +9,7 @@ import pytest
 
 from heliograph.db.errors import DatabaseError
 from heliograph.ntf.router import NtfRouter
-from heliograph.ntf.store import pending
+from heliograph.ntf.store import receiving
 from heliograph.ntf.store.records import Incoming
 from heliograph.ntf.subscriber import inbox
 from heliograph.transport.handshake import ServiceRequest
@@ -53,7 +53,7 @@ async def test_notifications_wait_for_a_store_that_fails(
     failures = [DatabaseError("the disk is full"), RuntimeError("a bug")]
     receive = small_world.router.store.receive
 
-    async def failing(server_id: int, incoming: list[Incoming]) -> pending.StoredBatch:
+    async def failing(server_id: int, incoming: list[Incoming]) -> receiving.StoredBatch:
         if failures:
             raise failures.pop()
         return await receive(server_id, incoming)
@@ -76,7 +76,7 @@ async def test_messaging_routers_are_not_read_from_while_the_store_does_not_keep
     stored = small_world.router.store.receive
     held = asyncio.Event()
 
-    async def slow(server_id: int, incoming: list[Incoming]) -> pending.StoredBatch:
+    async def slow(server_id: int, incoming: list[Incoming]) -> receiving.StoredBatch:
         await held.wait()
         return await stored(server_id, incoming)
 
@@ -106,7 +106,7 @@ async def test_what_has_arrived_is_stored_before_a_stop(
     receive = small_world.router.store.receive
     arrived = asyncio.Event()
 
-    async def slow(server_id: int, incoming: list[Incoming]) -> pending.StoredBatch:
+    async def slow(server_id: int, incoming: list[Incoming]) -> receiving.StoredBatch:
         arrived.set()
         await asyncio.sleep(0.2)
         return await receive(server_id, incoming)
@@ -238,7 +238,7 @@ async def test_a_stalled_store_makes_nothing_delivered(
     stored = small_world.router.store.receive
     stuck = asyncio.Event()
 
-    async def slow(server_id: int, incoming: list[Incoming]) -> pending.StoredBatch:
+    async def slow(server_id: int, incoming: list[Incoming]) -> receiving.StoredBatch:
         await stuck.wait()
         return await stored(server_id, incoming)
 
@@ -265,7 +265,7 @@ async def test_a_store_that_is_slow_but_moves_keeps_its_connections(
     [subscriber] = small_world.router.subscribers.values()
     stored, turn = small_world.router.store.receive, asyncio.Lock()
 
-    async def slow(server_id: int, incoming: list[Incoming]) -> pending.StoredBatch:
+    async def slow(server_id: int, incoming: list[Incoming]) -> receiving.StoredBatch:
         async with turn:
             await asyncio.sleep(0.05)
             return await stored(server_id, incoming)

@@ -10,11 +10,11 @@ import pytest
 
 from heliograph.db.errors import DatabaseLost, DatabaseNewer
 from heliograph.ntf.config import PREFIX, NtfConfig, NtfListen
+from heliograph.ntf.observing.stats import Stats
 from heliograph.ntf.providers import create_vapid_key
 from heliograph.ntf.reference.statslog import NtfStatsLog
 from heliograph.ntf.router import NtfRouter
 from heliograph.ntf.service import maintain, serve
-from heliograph.ntf.stats import Stats
 from heliograph.runtime.config.file import load
 from heliograph.runtime.config.operations import STATS_NAME
 from heliograph.runtime.errors import ConfigError, IdentityError, StartError

@@ -20,13 +20,14 @@ Condition = Callable[[Screen], Awaitable[object]]
 
 
 async def receive(phone: Phone, condition: Condition) -> Screen:
-    """Keep the app open until a condition holds, and leave it."""
+    """Keep the app open until a condition holds, leave it, and send what it had not sent yet."""
     screen = Screen()
     app = phone.foreground(screen)
     await app.launch()
     await app.open()
     await eventually(lambda: condition(screen), TIMEOUT)
     await app.close()
+    await eventually(phone.catch_up, TIMEOUT)
     return screen
 
 

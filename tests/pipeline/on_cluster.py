@@ -35,16 +35,16 @@ def main(master: str, work: Path) -> None:
     journals = RunSettings((str(work / "journal"),), batch_files=3)
     with open_tables(OTHER_DISK) as tables:
         try:
-            Pipeline(spark, tables, journals).ingest_batch()
+            Pipeline(spark, tables, journals).ingester.ingest_batch()
             say(refused=None)
         except RowsMissing as exc:
             say(refused=str(exc), batch=read_offsets(OTHER_DISK).batch)
     with open_tables(work / "tables") as tables:
         made = Pipeline(spark, tables, journals)
-        made.ingest_batch()
+        made.ingester.ingest_batch()
         say(ready=True)
         sys.stdin.readline()
-        while made.ingest_batch() is not None:
+        while made.ingester.ingest_batch() is not None:
             pass
         made.update_ledger()
         say(outcomes=made.account().outcomes, events=made.offsets.counts["events"])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from heliograph.journal.heads import Head, write_head
 from heliograph.journal.storage.arrow import SCHEMA
 from heliograph.pipeline.runner import Pipeline, RunSettings
 from heliograph.pipeline.tables.tables import Tables
@@ -96,10 +97,20 @@ def write_segment(journal: Path, name: str, events: Iterable[Event]) -> Path:
 
 
 def write_journal(journal: Path, *scribes: Scribe) -> Path:
-    """One segment for each router and run."""
+    """One segment for each router and run, which have ended."""
     for scribe in scribes:
         write_segment(journal, f"{scribe.router}/{scribe.boot}-00000001", scribe.events)
+        end_run(journal, scribe)
     return journal
+
+
+def end_run(journal: Path, scribe: Scribe, segments: int = 1) -> None:
+    """Write the head of a run that has ended with all its events sealed."""
+    at = int(max(event["at"] for event in scribe.events).timestamp() * 1e6)
+    count = len(scribe.events)
+    head = Head(scribe.router, scribe.boot, scribe.part, segments, count, at, ended=True)
+    journal.mkdir(parents=True, exist_ok=True)
+    write_head(journal, head)
 
 
 def frame(spark: Any, events: Iterable[Event]) -> "DataFrame":
@@ -111,6 +122,7 @@ def decided(spark: Any, events: Sequence[Event], settings: Any = None) -> "DataF
     """The ledger of these events, without files."""
     from heliograph.pipeline import source
     from heliograph.pipeline.jobs import coverage, ingest, ledger, outcomes
+    from heliograph.pipeline.jobs.reach import Heads
     from heliograph.pipeline.jobs.routers import router_facts, with_summary
 
     known = frame(spark, events)
@@ -119,7 +131,7 @@ def decided(spark: Any, events: Sequence[Event], settings: Any = None) -> "DataF
     notes = with_summary({}, summary)
     routers = router_facts(notes)
     seen = source.merged({}, summary.numbers)
-    gaps = coverage.gaps(seen, coverage.with_times({}, seen, summary.times), notes)
+    gaps = coverage.gaps(seen, coverage.with_times({}, seen, summary.times), notes, Heads())
     return outcomes.decide(
         ledger.marks(known), ledger.settlements(known), routers, settings, gaps=gaps
     )

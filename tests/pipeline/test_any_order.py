@@ -82,7 +82,7 @@ def test_the_same_tables(
         (work / "journal").mkdir(parents=True, exist_ok=True)
         with open_tables(work / "tables") as tables:  # a restart between batches
             made = pipeline(spark, tables, work / "journal")
-            made.ingest_batch()
+            made.ingester.ingest_batch()
             made.update_stats()
             if compacts:
                 made.update_ledger()
@@ -99,7 +99,7 @@ def _undisturbed(spark: Any, tmp_path: Path) -> dict[str, Any]:
         write_segment(tmp_path / "journal", "all/1-00000001", EVENTS)
         with open_tables(tmp_path / "tables") as tables:
             made = pipeline(spark, tables, tmp_path / "journal")
-            made.ingest_batch()
+            made.ingester.ingest_batch()
             made.update_stats()
             _EXPECTED.update(snapshot(made))
     return _EXPECTED

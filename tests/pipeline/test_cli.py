@@ -1,7 +1,10 @@
 """The command line, mostly without Spark; `test_kill` and `test_cluster` run the rest."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 import zipfile
 from argparse import Namespace
 from dataclasses import asdict
@@ -13,8 +16,9 @@ from pyspark.errors import PySparkException
 
 from heliograph.cli.main import main
 from heliograph.cli.pipeline.ingesting import EXIT_CODES
-from heliograph.cli.pipeline.opening import outcome_settings
+from heliograph.cli.pipeline.opening import objective_settings, outcome_settings
 from heliograph.pipeline.jobs.outcomes import OutcomeSettings
+from heliograph.pipeline.objectives.objective import parse_objective
 from heliograph.pipeline.source import list_segments
 from heliograph.pipeline.spark import submit
 from heliograph.pipeline.spark.failures import FAILURES, advice, cause
@@ -22,6 +26,7 @@ from heliograph.pipeline.tables.offsets import Offsets, write_account
 from heliograph.pipeline.tables.storage import Storage
 from heliograph.pipeline.tables.tables import list_files, open_tables
 from heliograph.runtime.errors import StartError
+from tests.pipeline.objectives.test_describing import stored
 from tests.pipeline.support import Scribe, pipeline, write_journal
 
 
@@ -88,6 +93,40 @@ def test_status_without_spark_installed(
     assert "nothing is unaccounted for" in said
 
 
+def test_objectives_are_shown_without_spark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_tables(tmp_path) as tables:
+        tables.commit("events", offsets=lambda offsets: offsets)
+    write_account(tmp_path, {"at": 5.0, "outcomes": {}, "objectives": stored()})
+    without_spark(monkeypatch)
+    assert main(["pipeline", "objectives", "--dir", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "99% accepted in 10s    all          missed           60.000%" in said
+    assert "not complete: 3d, 30d: events are known of 2 days only" in said
+    assert main(["pipeline", "status", "--dir", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "99% accepted in 10s: missed, 60.000%, -3900.0% of the error budget left" in said
+
+
+def test_objectives_are_those_given_or_those_of_the_last_account(tmp_path: Path) -> None:
+    def asked(*given: str) -> list[str]:
+        objectives = [parse_objective(text) for text in given] or None
+        found = objective_settings(Namespace(dir=tmp_path, objective=objectives))
+        return [item.text for item in found]
+
+    assert asked() == ["99% accepted in 10s", "99.9% accepted"]
+    assert asked("95% accepted", "95.0% accepted") == ["95% accepted"]
+    write_account(tmp_path, {"asked_objectives": ["98% accepted in 60s"]})
+    assert asked() == ["98% accepted in 60s"]
+
+
+def test_a_wrong_objective_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["pipeline", "once", "--journal", "j", "--objective", "99% accepted in 7s"])
+    assert "the time must be one of 1, 2, 5" in capsys.readouterr().err
+
+
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(sys.modules):
         if name.startswith(("pyspark", "heliograph.pipeline")):
@@ -104,9 +143,24 @@ def test_a_missing_spark_is_named(
     assert "pip install 'heliograph[pipeline]'" in capsys.readouterr().err
 
 
-def test_no_report_without_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["pipeline", "report", "--dir", str(tmp_path)]) == 1
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["report"],
+        ["backfill", "--from", "2026-01-05", "--to", "2026-01-05"],
+        ["compact"],
+        ["expire"],
+        ["requeue", "--journal", "."],
+        ["retire", "ntf"],
+    ],
+)
+def test_a_wrong_directory_is_not_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    """What works on tables needs some: a mistyped --dir would be an empty success."""
+    assert main(["pipeline", *command, "--dir", str(tmp_path / "typo")]) == 1
     assert "run `heliograph pipeline once`" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_second_writer_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -211,6 +265,38 @@ def test_a_url_of_an_unknown_kind_names_the_package(spark: Any, tmp_path: Path) 
     assert "spark.jars.packages" in str(advice(cause(raised.value)))
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_java_process_that_is_killed(tmp_path: Path) -> None:
+    """It is one line with what to do, and not what py4j says about its sockets."""
+    scribe = Scribe()
+    scribe("router_stopped")
+    journal = write_journal(tmp_path / "journal", scribe)
+    log = tmp_path / "tables" / "spark.log"
+    words = ["pipeline", "once", "--dir", str(log.parent), "--journal", str(journal)]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "heliograph", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        while not (log.exists() and "Setting Spark log level" in log.read_text()):
+            assert running.poll() is None
+            time.sleep(0.05)
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text()
+        os.kill(int(children.split()[0]), signal.SIGKILL)
+        _, said = running.communicate(timeout=200)
+    finally:
+        running.kill()
+        running.communicate()
+    assert running.returncode == 1
+    lines = [line for line in said.splitlines() if line.startswith("heliograph pipeline once: ")]
+    assert "the Java process of Spark ended, killed or out of memory" in lines[0]
+    assert str(log) in lines[1]
+    assert "Traceback" not in said
+
+
 def test_permission_denied_is_no_reason_to_move_the_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,7 +308,8 @@ def test_permission_denied_is_no_reason_to_move_the_tables(
     monkeypatch.setattr(Storage, "files", denied)
     assert main(["pipeline", "status", "--dir", str(tmp_path)]) == 1
     said = capsys.readouterr().err
-    assert said == f"heliograph pipeline status: {tmp_path} cannot be read: Permission denied\n"
+    words = f"heliograph pipeline status: {tmp_path}: cannot be read: Permission denied: run "
+    assert said.startswith(words)
 
 
 @pytest.mark.slow
@@ -297,7 +384,7 @@ def test_expire_is_a_command_and_spark_is_quiet(spark: Any, tmp_path: Path) -> N
     scribe("router_stopped")
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, write_journal(tmp_path / "journal", scribe))
-        assert made.ingest_batch() is not None
+        assert made.ingester.ingest_batch() is not None
     command = [sys.executable, "-m", "heliograph", "pipeline", "expire", "--keep-events", "0"]
     command += ["--dir", str(tmp_path / "tables"), "--master", "local[1]", "--memory", "1g"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)

@@ -2,12 +2,13 @@
 
 import os
 import shutil
-from collections import defaultdict
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, example, given, settings, strategies as st
 
+from heliograph.journal.heads import Head, write_head
 from heliograph.pipeline.account import Verdict
 from heliograph.pipeline.requeue import requeue
 from heliograph.pipeline.runner import Pipeline
@@ -52,19 +53,38 @@ def _own(value: Any, story: str) -> Any:
 WORLD = world()
 
 
-def last_of_each_run() -> set[str]:
-    newest = {name.rpartition("-")[0]: name for name in sorted(WORLD)}
-    return set(newest.values())
+def run_of(segment: str) -> str:
+    return segment.rpartition("-")[0]
 
 
-LAST = last_of_each_run()
-fates = st.fixed_dictionaries(
-    {
-        # What is removed at the end of a run cannot be known until its router writes again.
-        name: st.sampled_from([fate for fate in FATES if fate != "removed" or name not in LAST])
-        for name in WORLD
-    }
-)
+def segments_of(run: str) -> list[str]:
+    return [name for name in sorted(WORLD) if run_of(name) == run]
+
+
+RUNS = sorted({run_of(name) for name in WORLD})
+NEWEST = sorted({run.rpartition("/")[0]: run for run in RUNS}.values())
+"""The last run of each router: only it can lag."""
+LAST = {segments_of(run)[-1] for run in RUNS}
+HEADS = ("there", "gone", "silent")
+
+
+def head_of(run: str, fate: str = "there") -> Head:
+    events = [event for name in segments_of(run) for event in WORLD[name]]
+    last = events[-1]
+    at = int(max(event["at"] for event in events).timestamp() * 1e6)
+    is_over = fate == "there"
+    segments = len(segments_of(run))
+    return Head(last["router"], last["boot"], last["part"], segments, last["seq"], at, is_over)
+
+
+def is_serving(run: str) -> bool:
+    return head_of(run).part in ("smp", "ntf")
+
+
+fates = st.fixed_dictionaries({name: st.sampled_from(FATES) for name in WORLD})
+fates_of_heads = st.fixed_dictionaries({run: st.sampled_from(HEADS) for run in NEWEST})
+WHOLE = dict.fromkeys(WORLD, "whole")
+THERE = dict.fromkeys(NEWEST, "there")
 
 
 def spoil(path: Path, fate: str, where: int) -> None:
@@ -73,24 +93,29 @@ def spoil(path: Path, fate: str, where: int) -> None:
     if fate == "truncated":
         del data[4 + where % (len(data) - 8) :]
     else:
-        data[4 + where % (len(data) - footer - 4)] ^= 0xFF
+        # To the end: a single byte may be in a field that no reader needs.
+        for index in range(4 + where % (len(data) - footer - 4), len(data) - footer):
+            data[index] ^= 0xFF
     path.write_bytes(data)
 
 
 def ingest(made: Pipeline) -> None:
     for _ in range(20):
-        if made.ingest_batch() is None and not made.is_retrying:
+        if made.ingester.ingest_batch() is None and not made.ingester.is_retrying:
             return
     raise AssertionError("segments wait for ever")
 
 
-def missing(ingested: dict[str, str]) -> int:
-    """Count the numbers below the greatest of each run that no ingested segment has."""
-    seen: dict[str, set[int]] = defaultdict(set)
+def missing(ingested: Collection[str], heads: Mapping[str, str]) -> int:
+    """Count the numbers that no ingested segment has, up to what the heads, or others, count."""
+    seen: dict[str, set[int]] = {run: set() for run in RUNS}
     for name in ingested:
-        for event in WORLD[name]:
-            seen[f"{event['router']}/{event['boot']}"].add(event["seq"])
-    return sum(max(numbers) - len(numbers) for numbers in seen.values())
+        seen[run_of(name)] |= {event["seq"] for event in WORLD[name]}
+    found = 0
+    for run, numbers in seen.items():
+        last = max(numbers, default=0) if heads.get(run) == "gone" else head_of(run).seq
+        found += last - len(numbers)
+    return found
 
 
 _EXPECTED: dict[str, Any] = {}
@@ -100,6 +125,8 @@ def undisturbed(spark: Any, work: Path) -> dict[str, Any]:
     if not _EXPECTED:
         for name, events in WORLD.items():
             write_segment(work / "journal", name, events)
+        for run in RUNS:
+            write_head(work / "journal", head_of(run))
         with open_tables(work / "tables") as tables:
             made = pipeline(spark, tables, work / "journal")
             ingest(made)
@@ -114,15 +141,35 @@ def undisturbed(spark: Any, work: Path) -> dict[str, Any]:
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(fates=fates, where=st.integers(0, 10_000))
-@example(fates={name: "damaged" if name in LAST else "whole" for name in WORLD}, where=9)
+@given(fates=fates, heads=fates_of_heads, where=st.integers(0, 10_000))
+@example(
+    fates={name: "damaged" if name in LAST else "whole" for name in WORLD}, heads=THERE, where=9
+)
+@example(
+    fates={name: "removed" if name in LAST else "whole" for name in WORLD}, heads=THERE, where=0
+)
+@example(
+    fates={name: "removed" if run_of(name) in NEWEST else "whole" for name in WORLD},
+    heads=THERE,
+    where=0,
+)
+@example(fates=WHOLE, heads=THERE | {NEWEST[0]: "gone"}, where=0)
+@example(fates=WHOLE, heads=THERE | {NEWEST[-1]: "silent"}, where=0)
 def test_any_segments_suffer_anything(
-    spark: Any, tmp_path: Path, fates: dict[str, str], where: int
+    spark: Any, tmp_path: Path, fates: dict[str, str], heads: dict[str, str], where: int
 ) -> None:
+    lost = {name for name, fate in fates.items() if fate in ("removed", "truncated", "damaged")}
+    # Of a run of which neither events nor head were ever seen, nobody can know.
+    heads = {
+        run: "there" if lost.issuperset(segments_of(run)) else fate for run, fate in heads.items()
+    }
     expected = undisturbed(spark, tmp_path / "undisturbed")
     work = tmp_path / "disturbed"
     shutil.rmtree(work, ignore_errors=True)
     (work / "journal").mkdir(parents=True)
+    for run in RUNS:
+        if heads.get(run) != "gone":
+            write_head(work / "journal", head_of(run, heads.get(run, "there")))
     for name, fate in fates.items():
         if fate in ("removed", "delayed"):
             continue
@@ -138,15 +185,19 @@ def test_any_segments_suffer_anything(
             if fate == "delayed":
                 write_segment(work / "journal", name, WORLD[name])
         ingest(made)
-        lost = {name for name, fate in fates.items() if fate in ("removed", "truncated", "damaged")}
         account = made.account()
-        whole = {name: fate for name, fate in fates.items() if name not in lost}
-        assert account.missing_events == missing(whole)
+        assert account.missing_events == missing(WORLD.keys() - lost, heads)
         spoiled = sum(fate in ("truncated", "damaged") for fate in fates.values())
         assert account.quarantined == spoiled
-        assert account.is_complete == (not lost)
+        lagging = {run for run, fate in heads.items() if fate != "there" and is_serving(run)}
+        assert account.is_complete == (not lost and not lagging)
+        if not lost and lagging:
+            assert account.verdict is Verdict.LAGGING
+            assert len(account.lags) == len(lagging)
         for name in lost:
             write_segment(work / "journal", name, WORLD[name])
+        for run in RUNS:
+            write_head(work / "journal", head_of(run))
         assert requeue(made).records == spoiled
         ingest(made)
         made.update_stats()

@@ -77,7 +77,7 @@ def test_killed_at_random_moments(spark: Any, tmp_path: Path) -> None:
     _reveal(left, tmp_path / "made", journal)
     with open_tables(directory) as tables:
         made = pipeline(spark, tables, journal)
-        while made.ingest_batch() is not None:
+        while made.ingester.ingest_batch() is not None:
             pass
         made.update_stats()
         disturbed = snapshot(made)
@@ -87,7 +87,7 @@ def test_killed_at_random_moments(spark: Any, tmp_path: Path) -> None:
         assert snapshot(made) == disturbed
     with open_tables(tmp_path / "undisturbed") as tables:
         made = pipeline(spark, tables, journal)
-        while made.ingest_batch() is not None:
+        while made.ingester.ingest_batch() is not None:
             pass
         made.update_stats()
         assert snapshot(made) == disturbed

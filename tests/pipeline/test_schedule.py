@@ -127,11 +127,11 @@ def test_an_account_that_fails_is_made_again(
     real = Pipeline.account
     failed = threading.Event()
 
-    def failing_once(made: Pipeline) -> Account:
+    def failing_once(made: Pipeline, now: float) -> Account:
         if not failed.is_set():
             failed.set()
             raise OSError("no space")
-        return real(made)
+        return real(made, now)
 
     monkeypatch.setattr(Pipeline, "account", failing_once)
     ntf = Scribe()

@@ -14,7 +14,7 @@ import pytest
 from heliograph.cli.main import parser
 from heliograph.cli.pipeline.light import command
 from heliograph.pipeline import source, watching
-from heliograph.pipeline.tables.offsets import Offsets
+from heliograph.pipeline.tables.offsets import Offsets, write_account
 from heliograph.pipeline.tables.tables import open_tables
 from heliograph.pipeline.watching import Watcher
 from heliograph.runtime.errors import StartError
@@ -27,6 +27,23 @@ def ingested(place: Path, *names: str) -> None:
     found = source.with_ingested(Offsets(), [source.segment(name, "", 0, 0.0) for name in names])
     with open_tables(place) as tables:
         tables.commit("events", offsets=lambda _: Offsets(**found))
+
+
+def test_an_account_is_due_when_something_may_be_overdue(tmp_path: Path) -> None:
+    ntf = Scribe()
+    ntf.nmsg(1, 0.0)
+    journal, tables = write_journal(tmp_path / "journal", ntf), tmp_path / "tables"
+    ingested(tables, "ntf/1000-00000001.parquet")
+    watcher = Watcher(tables, [str(journal)], 900.0)
+    write_account(tables, {"outcomes": {"accepted": 3, "waiting": 2}})
+    watcher.ran(0.0)
+    assert watcher.due(3600.0) is None
+    write_account(tables, {"outcomes": {"delivered": 1}})
+    watcher.ran(0.0)
+    assert watcher.due(3599.0) is None
+    assert watcher.due(3600.0) == 0
+    watcher.ran(3600.0)
+    assert watcher.due(3601.0) is None
 
 
 def test_a_batch_is_due_when_something_waits(
@@ -79,7 +96,7 @@ def options(*words: str) -> Namespace:
 def test_a_batch_has_the_settings_of_the_service() -> None:
     words = ["run", "--every", "900", "--dir", "D", "--journal", "J", "--journal", "K"]
     words += ["--memory", "512m", "--master", "local[1]", "--conf", "a=b", "--grace", "7"]
-    words += ["--no-acknowledge", "--keep-events", "3"]
+    words += ["--no-acknowledge", "--keep-events", "3", "--objective", "98% accepted in 60s"]
     found = command(options(*words), small=True, upkeep=True)
     again = options(*found[4:])
     assert (str(again.dir), again.journal, again.memory) == ("D", ["J", "K"], "512m")
@@ -88,6 +105,7 @@ def test_a_batch_has_the_settings_of_the_service() -> None:
     assert any("SerialGC" in value for _, value in again.conf)
     assert (again.grace, again.no_acknowledge, again.upkeep) == (7.0, True, True)
     assert again.keep_events == 3.0
+    assert [item.text for item in again.objective] == ["98% accepted in 60s"]
     large = options(*command(options(*words), small=False, upkeep=False)[4:])
     assert (large.upkeep, large.memory, large.conf) == (False, "2g", [("a", "b")])
 

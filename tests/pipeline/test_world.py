@@ -38,7 +38,7 @@ def test_the_ledger_agrees_with_everybody(spark: Any, tmp_path: Path) -> None:
     facts = asyncio.run(_run(tmp_path))
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, tmp_path / "journal")
-        result = made.ingest_batch()
+        result = made.ingester.ingest_batch()
         assert result is not None
         assert (result.duplicates, result.quarantined) == (0, 0)
         made.update_stats()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from heliograph.push.provider import Delivery, Outcome, Provider
+from heliograph.push.provider import Delivery, Provider, PushOutcome
 from heliograph.sim.providers.script import load_script
 from heliograph.sim.providers.simulator import SimulatedService, Simulator
 from heliograph.wire.ntf.push import (
@@ -65,7 +65,7 @@ def delivery(device: DeviceToken, push: Push = MESSAGE, **values: Any) -> Delive
     return Delivery(device, push, values.pop("expires_at", EXPIRES_AT), **values)
 
 
-async def send_many(provider: Provider, deliveries: list[Delivery]) -> list[Outcome]:
+async def send_many(provider: Provider, deliveries: list[Delivery]) -> list[PushOutcome]:
     return await asyncio.gather(*(provider.send(item) for item in deliveries))
 
 

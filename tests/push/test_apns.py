@@ -223,7 +223,11 @@ async def test_tokens_that_are_not_hex(
         (405, "MethodNotAllowed", Misconfigured("MethodNotAllowed")),
         (413, "PayloadTooLarge", Misconfigured("PayloadTooLarge")),
         (429, "TooManyRequests", RetryLater(None, "TooManyRequests")),
-        (429, "TooManyProviderTokenUpdates", RetryLater(None, "TooManyProviderTokenUpdates")),
+        (
+            429,
+            "TooManyProviderTokenUpdates",
+            RetryLater(None, "TooManyProviderTokenUpdates", account_wide=True),
+        ),
         (500, "InternalServerError", RetryLater(None, "InternalServerError")),
         (503, "Shutdown", RetryLater(None, "Shutdown")),
         (502, f"a secret {TOKEN}", RetryLater(None, "HTTP-502")),
@@ -591,6 +595,15 @@ async def test_several_apps(tmp_path: Path) -> None:
             ]
             outcome = await provider.send(delivery(nobody))
             assert outcome == DeviceTokenInvalid(InvalidReason.TOPIC)
+
+
+async def test_a_rate_limit_of_one_app_slows_down_no_other(tmp_path: Path) -> None:
+    async with running(TwoApps(), tmp_path) as simulator:
+        made = ApnsProvider(replace(config(simulator), others=(OTHER,)))
+        async with closing(made) as provider:
+            play(simulator, {"status": 429, "reason": "TooManyProviderTokenUpdates", "times": 1})
+            outcome = await provider.send(delivery(DEVICE))
+            assert outcome == RetryLater(None, "TooManyProviderTokenUpdates")
 
 
 async def test_a_bad_key_of_one_app_stops_no_other(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from heliograph.push.provider import (
     Accepted,
     DeviceTokenInvalid,
     Misconfigured,
-    Outcome,
+    PushOutcome,
     RetryLater,
 )
 from heliograph.sim.providers.fcm import ACCOUNT_FILE, TOKEN_LIFETIME, FcmService
@@ -159,7 +159,7 @@ async def test_devices_of_others(provider: FcmProvider) -> None:
     ],
 )
 async def test_answers(
-    fcm: Simulator, provider: FcmProvider, status: int, reason: str, outcome: Outcome
+    fcm: Simulator, provider: FcmProvider, status: int, reason: str, outcome: PushOutcome
 ) -> None:
     play(fcm, {"status": status, "reason": reason})
     found = await provider.send(delivery(DEVICE, CHECK))
@@ -258,7 +258,7 @@ def reply_to_exchange(simulator: Simulator, *replies: HttpReply) -> None:
     ],
 )
 async def test_no_access_token(
-    fcm: Simulator, provider: FcmProvider, reply: HttpReply, outcome: Outcome
+    fcm: Simulator, provider: FcmProvider, reply: HttpReply, outcome: PushOutcome
 ) -> None:
     reply_to_exchange(fcm, reply)
     outcomes = await send_many(provider, [delivery(DEVICE, CHECK)] * 5)

@@ -39,6 +39,8 @@ def answer(**headers: str) -> HttpAnswer:
         ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0),
         ("Fri, 31 Dec 9999 23:59:59 GMT", MAX_RETRY_AFTER),
         ("Fri, 99 Dec 9999 23:59:59 GMT", None),
+        (f"Fri, 01 Jan {'9' * 20} 00:00:00 GMT", None),
+        (f"Fri, 01 Jan 2027 00:00:00 +{'9' * 20}", None),
     ],
 )
 def test_retry_after(value: str, seconds: float | None) -> None:

@@ -116,7 +116,7 @@ def test_file_limit_that_cannot_be_raised(
 
 
 SCRIPT = """
-    import asyncio, sys
+    import asyncio, os, sys, time
     from contextlib import asynccontextmanager
     from pathlib import Path
     from heliograph.runtime import process
@@ -131,6 +131,15 @@ SCRIPT = """
         if "slow-stop" in sys.argv:
             await asyncio.sleep(60)
 
+    class SlowExit:
+        # Keeps the interpreter busy when it has restored the default signal handlers.
+
+        def __del__(self, write=os.write, sleep=time.sleep):
+            write(1, b"ended\\n")
+            sleep(1)
+
+    if "slow-exit" in sys.argv:
+        sys.kept = SlowExit()
     sys.exit(process.run(Path(sys.argv[1]), serve))
 """
 
@@ -169,6 +178,16 @@ def test_a_signal_stops(tmp_path: Path, number: signal.Signals) -> None:
 def test_a_signal_before_it_is_ready(tmp_path: Path) -> None:
     running = start(tmp_path, "slow-start")
     assert first_line(running) == "starting\n"
+    running.terminate()
+    assert lines_of(running) == (0, [], "")
+
+
+def test_the_same_request_again_while_the_process_ends(tmp_path: Path) -> None:
+    """A clean stop has exit code 0, also if the second sender was late."""
+    running = start(tmp_path, "slow-exit")
+    assert first_line(running) == "ready smp://x@h:1\n"
+    running.terminate()
+    assert [first_line(running), first_line(running)] == ["stopping\n", "ended\n"]
     running.terminate()
     assert lines_of(running) == (0, [], "")
 

@@ -136,7 +136,7 @@ class World:
         """Until the router knows that what it sent has arrived, and would not repeat it."""
 
         def confirmed() -> bool:
-            self.router.delivery.confirm(at_once=True)
+            self.router.delivery.remove_confirmed(at_once=True)
             return not self.router.delivery.unconfirmed_clients
 
         await until(confirmed)

@@ -148,7 +148,7 @@ def test_postgresql(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     [
         ("smp/server.key", "not what was backed up"),
         ("stores/smp.db", "not what was backed up"),
-        (MANIFEST, "no readable"),
+        (MANIFEST, "cannot be read"),
     ],
 )
 def test_a_changed_byte_is_found(root: Path, tmp_path: Path, name: str, words: str) -> None:
@@ -216,7 +216,12 @@ def test_not_a_system(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     with pytest.raises(StartError, match="not a system's directory"):
         back_up(tmp_path / "home", tmp_path / "copy", NOW)
-    with pytest.raises(StartError, match="is not a backup"):
+    with pytest.raises(StartError, match=r"is not a backup: it has no manifest\.json"):
+        restore(tmp_path / "home", tmp_path / "again")
+    with pytest.raises(StartError, match="is not a backup: there is no such directory"):
+        restore(tmp_path / "absent", tmp_path / "again")
+    (tmp_path / "home" / MANIFEST).write_text("{")
+    with pytest.raises(StartError, match=r"is not a backup: its manifest\.json cannot be read"):
         restore(tmp_path / "home", tmp_path / "again")
 
 

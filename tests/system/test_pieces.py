@@ -1,13 +1,12 @@
 """The small parts of a system: places, ports, logs, status."""
 
-import os
 import socket
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from heliograph.cli.main import main
+from heliograph.cli.main import main, parser
 from heliograph.cli.system import describe
 from heliograph.ntf.config import PREFIX as NTF_PREFIX, NtfConfig
 from heliograph.runtime.config.file import load
@@ -16,6 +15,7 @@ from heliograph.smp.config import PREFIX as SMP_PREFIX, SmpConfig
 from heliograph.system import ports, requirements, state
 from heliograph.system.config import (
     PREFIX,
+    AlertOptions,
     PageOptions,
     PipelineOptions,
     SimulatorOptions,
@@ -89,6 +89,12 @@ class TestStatus:
         lines = "\n".join(describe(Layout(tmp_path), found, 2.0))
         assert "--smp smp://x --ntf ntf://x" in lines
 
+    def test_a_part_that_ended(self, tmp_path: Path) -> None:
+        part = PartStatus(PartState.STARTING, restarts=1, ended="exit code 3")
+        found = SystemStatus(1, 0.0, True, {"smp": part})
+        line = "smp       starting    2 s  last run: exit code 3  restarted once"
+        assert describe(Layout(tmp_path), found, 2.0) == [line]
+
     @pytest.mark.parametrize("text", ["", "{}", "[]", '{"parts": {"a": {}}}', '{"parts": 3}'])
     def test_what_is_no_status(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "state.json").write_text(text)
@@ -103,6 +109,19 @@ class TestParts:
         assert list(found) == ["apns", "webpush", "smp", "ntf", "page", "pipeline"]
         assert found["ntf"].needs == ("webpush",)
         assert [part.name for part in found.values() if part.is_slow] == ["pipeline"]
+        words = found["pipeline"].command
+        assert words[words.index("--objective") + 1] == "99% accepted in 10s"
+        assert not {"--no-anomalies", "--snapshots", "--decide-write"} & {*words}
+
+    def test_jobs_that_decide(self, tmp_path: Path) -> None:
+        options = PipelineOptions(decide=("snapshots", "dead-tokens"), decide_write=True)
+        [*_, part] = parts(Layout(tmp_path), SystemConfig(pipeline=options))
+        assert {"--no-anomalies", "--dead-tokens", "--decide-write"} < {*part.command}
+        assert part.command[part.command.index("--snapshots") + 1] == str(tmp_path / "snapshots")
+        parsed = parser().parse_args(part.command[3:])
+        assert (parsed.snapshots, parsed.foreign) == (tmp_path / "snapshots", False)
+        [(key, text)] = PipelineOptions(decide=("anomaly",)).check()
+        assert (key, "there is no job anomaly" in text) == ("decide", True)
 
     def test_only_routers_and_page(self, tmp_path: Path) -> None:
         config = SystemConfig(pipeline=PipelineOptions(enabled=False))
@@ -116,6 +135,19 @@ class TestPage:
     )
     def test_loopback(self, host: str, expected: bool) -> None:
         assert PageOptions(host=host).is_loopback is expected
+
+
+class TestAlerts:
+    @pytest.mark.parametrize(
+        ("options", "keys"),
+        [
+            ({"name": "Köln", "webhook": "https://example.org"}, []),
+            ({"name": "two\nlines"}, ["name"]),
+            ({"webhook": "example.org", "ntfy": "ftp://x"}, ["webhook", "ntfy"]),
+        ],
+    )
+    def test_mistakes(self, options: dict[str, str], keys: list[str]) -> None:
+        assert [key for key, _ in AlertOptions(**options).check()] == keys  # type: ignore[arg-type]
 
 
 class TestInstall:
@@ -160,24 +192,7 @@ class TestInstall:
 
 
 class TestDirectoriesThatCannotBeUsed:
-    """Each command says so, and does not take them for empty ones."""
-
-    @pytest.mark.parametrize("command", ["up", "down", "status", "logs", "page"])
-    def test_of_another_user(
-        self,
-        command: str,
-        tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
-    ) -> None:
-        monkeypatch.setattr(os, "access", lambda path, mode: False)
-        assert main([command, "--dir", str(tmp_path)]) == 1
-        said = capsys.readouterr()
-        assert said.out == ""
-        assert said.err == (
-            f"heliograph {command}: {tmp_path}: Permission denied: run this as the user who owns"
-            " it, or as root\n"
-        )
+    """Each command says so; tests/cli/test_access.py has those of another user."""
 
     def test_something_in_the_way(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         create(tmp_path / "home", any_port=True)
@@ -221,7 +236,9 @@ def test_packages_are_checked_before_anything_is_created(
         requirements, "find_spec", lambda name: None if name == missing else object()
     )
     assert main(["up", "--dir", str(tmp_path / "home"), "--any-port"]) == 1
-    assert f"pip install '{wanted}'" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"pip install '{wanted}'" in said
+    assert f"to do without: --no-{'simulators' if missing == 'h2' else 'pipeline'} " in said
     assert not (tmp_path / "home").exists()
 
 

@@ -12,11 +12,13 @@ from heliograph.actions.snapshots import SnapshotHeader, list_snapshots, write_s
 from heliograph.actions.table import read_actions
 from heliograph.journal.hashing import Hasher
 from heliograph.ntf.actions.snapshots import snapshot_of as snapshot_of_ntf
+from heliograph.ntf.observing.traffic import MIN_REGISTRATIONS
 from heliograph.smp.snapshots import snapshot_of as snapshot_of_smp
 from heliograph.wire.ntf.tokens import SubscriptionState
-from tests.actions.support import ROUTER, key_of
+from tests.actions.support import ROUTER, an_action, key_of
 from tests.journal.recorder import KEY
-from tests.ntf.actions.support import a_runner, decided, publish
+from tests.ntf.actions.support import a_runner, decided, hashed, publish
+from tests.ntf.actions.test_wakes import Fleet
 from tests.ntf.support import NtfWorld
 from tests.smp.support import identity
 
@@ -97,17 +99,97 @@ async def test_a_writer_of_the_table_cannot_act(small_world: NtfWorld, tmp_path:
     assert (await phone.schk(subscription_id)).state is SubscriptionState.DELETED
 
 
-async def test_the_pipelines_key_ends_no_living_subscription(
+async def test_the_pipelines_key_ends_no_living_token_or_subscription(
     small_world: NtfWorld, tmp_path: Path
 ) -> None:
     phone = await small_world.registered()
     queue = await small_world.queue()
     subscription_id = await phone.subscribe(queue)
-    actions = [decided(kind, subscription_id) for kind in ActionKind if kind.subject != "server"]
+    entities = {"subscription": subscription_id, "token": phone.token_id}
+    actions = [
+        decided(kind, entities[kind.subject], evidence={"unseen_since": 0})
+        for kind in ActionKind
+        if kind.subject in entities
+    ]
     publish(tmp_path / "tables", *actions)
     runner = a_runner(small_world, tmp_path / "tables")
     results = await runner.apply(action.action_id for action in actions)
-    assert sorted(results.values()) == ["applied", "disagreed"]
+    assert {action.kind for action in actions if results[action.action_id] == "applied"} == {
+        ActionKind.RESUBSCRIBE
+    }
+    assert set(results.values()) == {"applied", "disagreed"}
     small_world.apns.skip(phone.device)
     await small_world.send(queue)
     await phone.notified_of(queue)
+
+
+async def test_the_pipelines_key_delays_pushes_and_loses_none(
+    small_world: NtfWorld, tmp_path: Path
+) -> None:
+    phone, queue = await small_world.registered(), await small_world.queue()
+    await phone.subscribe(queue)
+    now = int(time.time() * 1e6)
+    little = decided(
+        ActionKind.THROTTLE_TOKEN, phone.token_id, evidence={"observed": 299}, rule="flood/1"
+    )
+    much = an_action(
+        ActionKind.THROTTLE_TOKEN,
+        subject=hashed("token", phone.token_id),
+        evidence={"observed": 300},
+        decided_at=now,
+        valid_until=now + 2_000_000,
+    )
+    publish(tmp_path, little, much)
+    runner = a_runner(small_world, tmp_path)
+    ids = [little.action_id, much.action_id]
+    assert list((await runner.apply(ids)).values()) == ["disagreed", "applied"]
+    small_world.apns.skip(phone.device)
+    await small_world.send(queue)
+    await phone.notified_of(queue)
+    assert time.time() < now / 1e6 + 30
+
+
+async def test_the_journal_does_not_link_tokens_with_networks(small_world: NtfWorld) -> None:
+    await small_world.registered()
+    observer = small_world.router.observer
+    address = "192.0.2.77"
+    for count in (MIN_REGISTRATIONS - 1, MIN_REGISTRATIONS):
+        for _ in range(count):
+            observer.traffic.registration(address)
+        observer.record_traffic(NOW)
+    for _ in range(MIN_REGISTRATIONS):
+        observer.traffic.registration(address)
+    observer.record_traffic(NOW + DAY)
+    found = [event for event in small_world.events if event.kind == "registrations_counted"]
+    assert len(found) == 2  # those of fewer are not recorded at all
+    assert found[0]["source"] != found[1]["source"]
+    assert all(event.columns.get("token") is None for event in found)
+    others = [event for event in small_world.events if event not in found]
+    assert all(event.columns.get("source") is None for event in others)
+    assert address not in repr(small_world.events)
+
+
+async def test_a_writer_of_the_table_cannot_change_a_wake(
+    small_world: NtfWorld, tmp_path: Path
+) -> None:
+    phones = [await small_world.registered() for _ in range(2)]
+    fleet = Fleet(small_world, tmp_path / "tables", phones)
+    meant = fleet.tokens[:1]
+    action = fleet.action(rate=10.0, tokens=meant)
+    fleet.write(meant)
+    fleet.write(fleet.tokens)  # by somebody who can write the table
+    assert await fleet.apply(action) == "forged"
+    assert fleet.woken() == [0, 0]
+
+
+async def test_the_journal_has_days_of_owners_and_not_their_commands(
+    small_world: NtfWorld,
+) -> None:
+    phone = await small_world.registered()
+    write = small_world.router.store.database.write
+    await write(lambda tx: tx.execute("UPDATE tokens SET seen_at = seen_at - ?", (2 * DAY * 1000,)))
+    small_world.router.store.forget_tokens([phone.token_id])
+    for _ in range(3):
+        await phone.tchk()
+    [seen] = [event for event in small_world.events if event.kind == "owner_seen"]
+    assert seen.columns.keys() == {"token", "provider"}

@@ -26,8 +26,9 @@ def address(*hosts: str, port: int = 1) -> ServerAddress:
 async def test_nothing_is_sent_to_a_refused_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0.2)
-        with pytest.raises(AddressRefused):
-            await loop.connect_tcp("localhost", server.getsockname()[1], nobody)
+        for host, error in (("127.0.0.1", AddressRefused), ("localhost", OSError)):
+            with pytest.raises(error):
+                await loop.connect_tcp(host, server.getsockname()[1], nobody)
         with pytest.raises(TimeoutError):
             server.accept()
 
@@ -45,7 +46,16 @@ async def test_addresses_are_judged_one_by_one() -> None:
     assert judged == ["127.0.0.1"]
 
 
-@pytest.mark.parametrize("hosts", [("127.0.0.1",), ("localhost",), ("::1",)])
+async def test_a_name_with_refused_addresses_is_as_one_that_does_not_exist() -> None:
+    errors = []
+    for host in ("localhost", "nothing.invalid"):
+        with pytest.raises(ConnectFailed) as error:
+            await Client.connect(address(host), ClientConfig(allow=nobody))
+        errors.append(type(error.value))
+    assert errors == [ConnectFailed, ConnectFailed]
+
+
+@pytest.mark.parametrize("hosts", [("127.0.0.1",), ("::1",)])
 async def test_clients(hosts: tuple[str, ...]) -> None:
     with pytest.raises(AddressRefused):
         await Client.connect(address(*hosts), ClientConfig(allow=nobody))

@@ -9,7 +9,7 @@ import socket
 import ssl
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,8 +24,8 @@ from heliograph.crypto.certificates import (
     identity_of,
     issue_leaf,
 )
-from heliograph.transport import loop, tls
-from heliograph.transport.loop import Net
+from heliograph.transport import accepting, loop, tls
+from tests.transport.echo import Run
 
 NOW = time.time()
 AUTHORITY = create_authority("SMP server CA", NOW)
@@ -35,19 +35,6 @@ ALPN = ["smp/1", "ntf/1"]
 TIMEOUT = 10
 
 needs_libssl = pytest.mark.skipif(not tls.LIBSSL_REACHED, reason="libssl is out of reach")
-
-
-@pytest.fixture(params=list(Net))
-def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, None]], None]:
-    """Run a test's coroutine on one of the stacks, for a bounded time."""
-
-    def run_on(main: Coroutine[Any, Any, None]) -> None:
-        loop.run(asyncio.wait_for(main, TIMEOUT), net=request.param)
-
-    return run_on
-
-
-Run = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class Peer(asyncio.Protocol):
@@ -112,7 +99,7 @@ class Listener:
 @contextlib.asynccontextmanager
 async def listening(context: ssl.SSLContext) -> AsyncIterator[Listener]:
     listener = Listener()
-    server = await loop.create_server(listener.accept, "127.0.0.1", 0, ssl=context)
+    server = await accepting.create_server(listener.accept, "127.0.0.1", 0, ssl=context)
     listener.port = server.sockets[0].getsockname()[1]
     try:
         yield listener

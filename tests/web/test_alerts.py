@@ -2,17 +2,27 @@
 
 import asyncio
 import logging
+import re
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
 
-from heliograph.web.alerts import Alert, AlertRules, Alerts, AlertTarget, Mail, send
+from heliograph.web.alerts import Alert, AlertRules, Alerts, AlertTarget, Installation, Mail, send
 from heliograph.web.health import HealthProblem, Severity
 
 DOWN = HealthProblem("provider:fcm", Severity.CRITICAL, "FCM accepts no pushes.", "See the log.")
 LOW = HealthProblem("disk:ntf", Severity.WARNING, "The disk is almost full.", "Add space.")
+
+
+HERE = Installation(
+    "push.example.com",
+    "host7",
+    "/srv/heliograph",
+    {"ntf": "push.example.com:443", "smp": "smp.example.com:5223"},
+)
+FROM = "From: notification router push.example.com:443, /srv/heliograph on host7"
 
 
 def keys(alerts: list[Alert]) -> list[tuple[str, bool]]:
@@ -70,18 +80,53 @@ async def test_webhook_and_ntfy() -> None:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         async with aiohttp.ClientSession() as session:
-            await send(session, AlertTarget(f"{url}/hook", f"{url}/topic"), Alert(DOWN))
-            await send(session, AlertTarget("", f"{url}/topic"), Alert(DOWN, is_resolved=True))
+            target = AlertTarget(f"{url}/hook", f"{url}/topic")
+            await send(session, target, HERE, Alert(DOWN))
+            target = AlertTarget("", f"{url}/topic")
+            await send(session, target, HERE, Alert(DOWN, is_resolved=True))
     finally:
         await runner.cleanup()
     by_path = {path: (body, title) for path, body, title in got[:2]}
     assert by_path["/hook"][0] == {
         **DOWN.as_json(),
+        "part": "ntf",
+        "router": "push.example.com:443",
+        "installation": {
+            "name": "push.example.com",
+            "machine": "host7",
+            "directory": "/srv/heliograph",
+        },
         "resolved": False,
-        "message": "FCM accepts no pushes. See the log.",
+        "message": f"FCM accepts no pushes. See the log.\n{FROM}",
     }
-    assert by_path["/topic"] == ("FCM accepts no pushes. See the log.", "Heliograph: critical")
-    assert got[2] == ("/topic", "Resolved: FCM accepts no pushes.", "Heliograph: resolved")
+    assert by_path["/topic"] == (
+        f"FCM accepts no pushes. See the log.\n{FROM}",
+        "Heliograph push.example.com: critical",
+    )
+    assert got[2] == (
+        "/topic",
+        f"Resolved: FCM accepts no pushes.\n{FROM}",
+        "Heliograph push.example.com: resolved",
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "part", "place"),
+    [
+        ("router:smp", "smp", "messaging router smp.example.com:5223, "),
+        ("certificate:ntf:server", "ntf", "notification router push.example.com:443, "),
+        ("process:page", "page", ""),
+        ("providers", "ntf", "notification router push.example.com:443, "),
+        ("pending", "ntf", "notification router push.example.com:443, "),
+        ("pipeline:lag", "pipeline", ""),
+        ("disk:system, smp", "system", ""),
+    ],
+)
+def test_where_it_is_from(key: str, part: str, place: str) -> None:
+    problem = HealthProblem(key, Severity.WARNING, "It broke.", "Mend it.")
+    assert problem.part == part
+    text = Alert(problem).text(HERE)
+    assert text == f"It broke. Mend it.\nFrom: {place}/srv/heliograph on host7"
 
 
 async def test_mail() -> None:
@@ -105,10 +150,13 @@ async def test_mail() -> None:
     port = server.sockets[0].getsockname()[1]
     mail = Mail("127.0.0.1", port, "from@example.org", "to@example.org", starttls=False)
     async with server, aiohttp.ClientSession() as session:
-        await send(session, AlertTarget(mail=mail), Alert(DOWN))
-    assert "Subject: Heliograph: critical" in lines
+        await send(session, AlertTarget(mail=mail), HERE, Alert(DOWN))
+    assert "Subject: Heliograph push.example.com: critical" in lines
     assert "To: to@example.org" in lines
+    for name, text in (("Date", r"\w{3}, \d+ \w{3} \d{4} .*"), ("Message-ID", "<.+@example.org>")):
+        assert any(re.fullmatch(f"{name}: {text}", line) for line in lines), name
     assert "FCM accepts no pushes. See the log." in lines
+    assert FROM in lines
 
 
 async def test_a_target_that_fails_is_logged_without_its_url(
@@ -116,7 +164,7 @@ async def test_a_target_that_fails_is_logged_without_its_url(
 ) -> None:
     caplog.set_level(logging.WARNING)
     async with aiohttp.ClientSession() as session:
-        await send(session, AlertTarget("http://127.0.0.1:1/SECRET"), Alert(DOWN))
+        await send(session, AlertTarget("http://127.0.0.1:1/SECRET"), HERE, Alert(DOWN))
     assert "could not be sent by webhook" in caplog.text
     assert "SECRET" not in caplog.text
     assert "SECRET" not in repr(AlertTarget("http://127.0.0.1:1/SECRET"))

@@ -13,10 +13,11 @@ import pytest
 from aiohttp import web
 
 from heliograph.system.layout import Layout
+from heliograph.web.alerts import Installation
 from heliograph.web.guard import SECURITY_HEADERS, guard
+from heliograph.web.metrics.sampler import Sampler
 from heliograph.web.monitor import Monitor
 from heliograph.web.push_test import PushTest
-from heliograph.web.sampler import Sampler
 from heliograph.web.server import serve
 
 
@@ -145,7 +146,8 @@ class Nothing:
         return []
 
     def pipeline(self) -> dict[str, Any]:
-        return {"state": "off", "lag_seconds": None, "unaccounted": None}
+        nothing = dict.fromkeys(("lag_seconds", "unaccounted", "objectives_until"))
+        return {"state": "off", **nothing, "objectives": []}
 
     def history(self, hours: int) -> dict[str, Any]:
         raise RuntimeError("the tables are damaged")
@@ -162,7 +164,8 @@ async def test_what_clients_send_is_not_logged(
 ) -> None:
     """Neither their bytes nor their addresses, whether the fault is theirs or ours."""
     secret = b"T0KEN" * 2000
-    monitor = Monitor({"ntf": Sampler(None), "smp": Sampler(None)}, Nothing())
+    installation = Installation("name", "host", "/srv", {})
+    monitor = Monitor({"ntf": Sampler(None), "smp": Sampler(None)}, Nothing(), installation)
     async with serve("127.0.0.1", 0, None, monitor, PushTest(Layout(tmp_path))) as url:
         for line in (
             b"GET /?token=%s HTTP/1.1" % secret,

@@ -6,24 +6,28 @@ import pytest
 
 from heliograph.web.health import Severity, problems, state_of
 from heliograph.web.live import live
-from heliograph.web.sampler import METRICS_OFF, NO_ANSWER, NOT_ASKED
+from heliograph.web.metrics.sampler import METRICS_OFF, NO_ANSWER, NOT_ASKED
 
 NOW = 1_000_000_000.0
 DAY = 86_400
+
+
+def pipeline(state: str, lag: float | None, unaccounted: int | None) -> dict[str, Any]:
+    known = {"state": state, "lag_seconds": lag, "unaccounted": unaccounted}
+    return {**known, "objectives_until": None, "objectives": []}
 
 
 def document(**changes: Any) -> dict[str, Any]:
     """A system without a problem, but for the changes."""
     router = {"problem": None, "as_of": NOW, "is_stale": False}
     provider = {"name": "fcm", "state": "ok", "accepted": 1, "failed": 0, "in_flight": 0}
-    pipeline = {"state": "complete", "lag_seconds": 1.0, "unaccounted": 0}
     return {
         **live([], []),
         "routers": {"ntf": router, "smp": router},
         "processes": [{"name": "ntf", "state": "running", "ended": ""}],
         "disks": [{"places": ["ntf"], "total": 1 << 40, "free": 1 << 39}],
         "providers": [provider],
-        "pipeline": pipeline,
+        "pipeline": pipeline("complete", 1.0, 0),
         **changes,
     }
 
@@ -73,17 +77,29 @@ def test_nothing_is_wrong() -> None:
         ({"pending": {"message": 2}, "oldest_pending_seconds": 61}, "pending", Severity.WARNING),
         ({"pending": {"message": 2}, "oldest_pending_seconds": 601}, "pending", Severity.CRITICAL),
         (
-            {"pipeline": {"state": "unaccounted", "lag_seconds": 1.0, "unaccounted": 2}},
+            {"pipeline": pipeline("unaccounted", 1.0, 2)},
             "pipeline:unaccounted",
             Severity.WARNING,
         ),
+        ({"found": {"failing_provider": 1}}, "found:failing_provider", Severity.WARNING),
+        ({"found": {"of_later": 2}}, "found:of_later", Severity.WARNING),
         (
-            {"pipeline": {"state": "complete", "lag_seconds": 3600.0, "unaccounted": 0}},
+            {"pipeline": pipeline("lagging", 1.0, 0)},
+            "pipeline:lagging",
+            Severity.WARNING,
+        ),
+        (
+            {"pipeline": pipeline("gaps", 1.0, 0)},
+            "pipeline:gaps",
+            Severity.WARNING,
+        ),
+        (
+            {"pipeline": pipeline("complete", 3600.0, 0)},
             "pipeline:lag",
             Severity.WARNING,
         ),
         (
-            {"pipeline": {"state": "unreadable", "lag_seconds": None, "unaccounted": None}},
+            {"pipeline": pipeline("unreadable", None, None)},
             "pipeline:tables",
             Severity.WARNING,
         ),
@@ -116,5 +132,23 @@ def test_the_worst_comes_first() -> None:
 
 
 def test_a_pipeline_that_is_off_is_no_problem() -> None:
-    off = {"state": "off", "lag_seconds": 9999.0, "unaccounted": None}
+    off = pipeline("off", 9999.0, None)
     assert problems(document(pipeline=off), {}, NOW) == []
+
+
+def burning(until: float) -> dict[str, Any]:
+    alerts = [
+        {"name": "fast", "severity": "critical", "text": "Fast."},
+        {"name": "slow", "severity": "warning", "text": "Slow."},
+    ]
+    result = {"objective": "99% accepted", "provider": "fcm", "alerts": alerts}
+    quiet = {"objective": "99% accepted", "provider": "all", "alerts": []}
+    known = {"objectives_until": until, "objectives": [quiet, result]}
+    return {"state": "complete", "lag_seconds": 1.0, "unaccounted": 0, **known}
+
+
+def test_an_error_budget_that_burns() -> None:
+    [found] = problems(document(pipeline=burning(NOW - 60)), {}, NOW)
+    assert (found.key, found.text) == ("pipeline:objective:99% accepted:fcm", "Fast.")
+    assert found.severity is Severity.CRITICAL
+    assert problems(document(pipeline=burning(NOW - 3601)), {}, NOW) == []

@@ -3,7 +3,7 @@
 import pytest
 
 from heliograph.web.live import live
-from heliograph.web.samples import Sample, parse
+from heliograph.web.metrics.samples import Sample, parse
 
 EARLIER = """\
 # TYPE simplex_ntf_notifications_received counter
@@ -46,6 +46,10 @@ heliograph_ntf_push_failures_total{reason="429"} 3
 # TYPE heliograph_ntf_actions_refused_total counter
 heliograph_ntf_actions_refused_total{reason="forged"} 2
 heliograph_ntf_actions_refused_total{reason="stale"} 1
+# TYPE heliograph_ntf_actions_in_force gauge
+heliograph_ntf_actions_in_force{kind="throttle_token"} 3
+# TYPE heliograph_ntf_alerts gauge
+heliograph_ntf_alerts{finding="silent_server"} 1
 # TYPE heliograph_ntf_actions_waiting gauge
 heliograph_ntf_actions_waiting{kind="resubscribe"} 4
 # TYPE heliograph_ntf_pushes_in_flight gauge
@@ -85,6 +89,7 @@ def test_two_samples() -> None:
         "WEBPUSH": "down",
     }
     assert now["failures"] == [{"reason": "429", "recent": 3, "total": 3}]
+    assert (now["restrictions"], now["found"]) == ({"throttle_token": 3}, {"silent_server": 1})
     assert now["actions"] == {
         "applied": 0,
         "undone": 0,

@@ -16,10 +16,11 @@ import pytest
 from aiohttp import web
 
 from heliograph.system.layout import Layout
+from heliograph.web.alerts import Installation
 from heliograph.web.machine import machine
+from heliograph.web.metrics.sampler import Sampler
 from heliograph.web.monitor import Monitor
 from heliograph.web.push_test import PushTest
-from heliograph.web.sampler import Sampler
 from heliograph.web.server import serve
 from tests.web.browser import CHROMIUM, Tab, no_axe_findings, tab
 
@@ -30,6 +31,7 @@ pytestmark = [
 
 MINE = "ab" * 16
 NTF_ADDRESS = f"ntf://{'A' * 43}=@ntf.example.com/?vapid={'B' * 87}"
+INSTALLATION = Installation("push.example.com", "host7", "/srv/heliograph", {})
 ACCEPTED_IN_10_MS, ACCEPTED_IN_100_MS = 30, 12
 
 
@@ -136,7 +138,8 @@ class FakeSources:
     def pipeline(self) -> dict[str, Any]:
         if self.pipeline_state == "off":
             empty = dict.fromkeys(("lag_seconds", "events", "quarantined", "unaccounted"))
-            return {"state": "off", **empty, "outcomes": {}}
+            nothing: dict[str, Any] = {"outcomes": {}, "objectives_until": None, "objectives": []}
+            return {"state": "off", **empty, **nothing}
         return {
             "state": "complete",
             "lag_seconds": 1.5,
@@ -144,6 +147,17 @@ class FakeSources:
             "quarantined": 0,
             "unaccounted": 0,
             "outcomes": {"shown": 20_100, "accepted": 3_020, "coalesced": 411, "expired": 3},
+            "objectives_until": time.time(),
+            "objectives": [
+                {
+                    "objective": "99% accepted in 10s",
+                    "provider": "all",
+                    "state": "met",
+                    "percent": 99.73,
+                    "budget_left": 0.73,
+                    "alerts": [],
+                }
+            ],
         }
 
     def history(self, hours: int) -> dict[str, Any]:
@@ -233,7 +247,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     sources = FakeSources()
     async with fake_router("ntf") as (ntf, ntf_url), fake_router("smp") as (smp, smp_url):
         samplers = {"ntf": Sampler(ntf_url), "smp": Sampler(smp_url)}
-        monitor = Monitor(samplers, sources)
+        monitor = Monitor(samplers, sources, INSTALLATION)
         push_test = PushTest(Layout(tmp_path))
         async with serve("127.0.0.1", 0, None, monitor, push_test) as url, tab() as page:
             yield World(page, url, {"ntf": ntf, "smp": smp}, sources)
@@ -249,8 +263,12 @@ async def test_healthy(world: World) -> None:
     assert {"accepted", "failed", "p50", "p90", "p99"} <= set(await page.evaluate(labels))
     assert await page.evaluate("document.querySelectorAll('#checks .ok').length") == 8
     await page.until("document.getElementById('version').textContent.length > 2")
+    assert await page.evaluate("document.title") == "Heliograph push.example.com"
+    assert await page.evaluate("document.getElementById('installation').textContent") == (
+        "push.example.com"
+    )
     verdict = await page.evaluate("document.getElementById('verdict').textContent")
-    assert re.fullmatch(r"Complete: .* accounted for up to \d\d:\d\d:\d\d\.", verdict)
+    assert re.fullmatch(r"Complete: .* accounted for, up to \d\d:\d\d:\d\d\.", verdict)
     await page.until("charts.throughput.data[0].length >= 3")
     await _charts_show_the_range(page)
     await world.save("healthy")
@@ -292,7 +310,7 @@ async def test_history_has_gaps(world: World) -> None:
     await world.open()
     await world.page.evaluate("document.querySelector('[data-hours=\"168\"]').click()")
     await world.page.until("charts.throughput.data[0].length === 168")
-    values = await world.page.evaluate("charts.throughput.data[1].slice(-30)")
+    values = await world.page.evaluate("charts.throughput.data[2].slice(-30)")
     assert values.count(None) >= 3
     assert 95 in values
     assert await world.page.evaluate("charts.latency.data[2].includes(80)")
@@ -338,7 +356,7 @@ async def test_a_full_disk(world: World) -> None:
     await world.state("Everything works")
     world.sources.free = 10 << 20
     world.ntf.ready = (503, "not ready: the store fails: database or disk is full\n")
-    await world.problem("Only 10 MB of disk space are free")
+    await world.problem("Only 10 MB of disk space is free")
     await world.problem("the store fails")
     await world.save("disk-full")
 
@@ -398,7 +416,7 @@ async def test_pairing(world: World) -> None:
 
 async def test_login(world: World, tmp_path: Path) -> None:
     push_test = PushTest(Layout(tmp_path))
-    monitor = Monitor({"ntf": Sampler(None), "smp": Sampler(None)}, world.sources)
+    monitor = Monitor({"ntf": Sampler(None), "smp": Sampler(None)}, world.sources, INSTALLATION)
     async with serve("127.0.0.1", 0, "the-token", monitor, push_test) as url:
         page = world.page
         await page.call("Page.navigate", url=url)

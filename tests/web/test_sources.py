@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from heliograph.journal.heads import Head, write_head
 from heliograph.journal.storage.arrow import SCHEMA
 from heliograph.ntf.config import PREFIX, NtfConfig
 from heliograph.pipeline.tables.offsets import METADATA, Offsets, encode, write_account
@@ -16,6 +17,7 @@ from heliograph.system.config import PipelineOptions, SystemConfig
 from heliograph.system.install import create
 from heliograph.system.layout import Layout
 from heliograph.web.sources import SystemSources
+from tests.pipeline.objectives.test_describing import stored
 from tests.web.test_paths import ACCEPTED, MINE, STORED
 
 
@@ -82,7 +84,7 @@ def test_history(layout: Layout, sources: SystemSources) -> None:
     log = layout.tables / "events" / "_delta_log"
     log.mkdir(parents=True)
     (log / f"{1:020}.json").write_text(json.dumps(info))
-    write_account(layout.tables, account)
+    write_account(layout.tables, {**account, "objectives": stored()})
     assert sources.history(24) == {
         "hours": 24,
         "points": [
@@ -99,9 +101,45 @@ def test_history(layout: Layout, sources: SystemSources) -> None:
     }
     assert len(sources.history(48)["points"]) == 2
     pipeline = sources.pipeline()
-    assert (pipeline["state"], pipeline["events"]) == ("complete", 77)
+    assert (pipeline["state"], pipeline["events"]) == ("unknown", 77)
     assert (pipeline["quarantined"], pipeline["unaccounted"]) == (2, 0)
     assert pipeline["outcomes"] == {"shown": 12, "expired": 1}
+    [broken, unknown] = pipeline["objectives"]
+    assert (broken["provider"], broken["state"], broken["percent"]) == ("all", "missed", 60.0)
+    assert [alert["severity"] for alert in broken["alerts"]] == ["critical", "critical", "warning"]
+    assert (unknown["provider"], unknown["state"]) == ("fcm", "not enough data")
+    assert unknown["alerts"] == []
+    assert pipeline["objectives_until"] == 86_400.0
+
+
+@pytest.mark.parametrize(
+    ("stored", "head", "state"),
+    [
+        ("complete", "recent", "complete"),
+        ("complete", "old", "lagging"),
+        ("complete", "behind", "gaps"),
+        ("lagging", "recent", "complete"),
+        ("gaps", "old", "gaps"),
+        ("missing", "recent", "unaccounted"),
+        (None, "recent", "unknown"),
+    ],
+)
+def test_the_verdict_is_of_now(
+    layout: Layout, sources: SystemSources, stored: str | None, head: str, state: str
+) -> None:
+    """An account that was complete is not, when a router is silent since or segments are gone."""
+    now = int(time.time() * 1e6)
+    facts = {"part": "ntf", "boots": {"5": {"last_at": 5}}}
+    offsets = Offsets(batch=1, seen={"r/5": [(1, 9)]}, routers={"r": facts})
+    log = layout.tables / "events" / "_delta_log"
+    log.mkdir(parents=True)
+    info = {"commitInfo": {METADATA: encode(offsets)}}
+    (log / f"{1:020}.json").write_text(json.dumps(info))
+    account = {"at": 0, "outcomes": {"shown": 1}}
+    write_account(layout.tables, account | ({"verdict": stored} if stored else {}))
+    at, seq = (5 if head == "old" else now), (10 if head == "behind" else 9)
+    write_head(layout.journal, Head("r", 5, "ntf", 1, seq, at))
+    assert sources.pipeline()["state"] == state
 
 
 def test_a_pipeline_that_is_off_has_no_lag(layout: Layout) -> None:

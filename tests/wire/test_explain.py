@@ -83,6 +83,31 @@ def test_nonsense_is_refused(data: bytes) -> None:
         explain(data)
 
 
+@pytest.mark.parametrize(
+    ("data", "protocol", "nearest"),
+    [
+        (bytes.fromhex("deadbeef"), None, "NTF transmission: authorization: 222 bytes wanted"),
+        (b"", "smp", "SMP transmission: authorization: 1 bytes wanted, 0 left"),
+        (b"\0\1c\0HELLO", None, "NTF transmission: no command or response has this tag"),
+        (b"TCRNN x", None, "NTF TCRN, which has a similar tag"),
+        (b"SUBS2 x", None, "SMP SUBS, which has a similar tag"),
+    ],
+)
+def test_nothing_known(data: bytes, protocol: str | None, nearest: str) -> None:
+    versions = "SMP 6 to 19" if protocol else "NTF 1 to 3 and SMP 6 to 19"
+    with pytest.raises(WireError) as raised:
+        explain(data, protocol)
+    assert str(raised.value).startswith(
+        f"nothing known: tried as block, content, transmission and command of {versions}. "
+        f"The nearest reading: {nearest}"
+    )
+
+
+def test_nothing_known_in_one_version() -> None:
+    with pytest.raises(WireError, match=r"command of NTF 2\. The nearest"):
+        explain(b"rubbish", "ntf", 2)
+
+
 def test_unknown_authorization_is_refused() -> None:
     with pytest.raises(WireError):
         explain(b"\x03abc\x00\x00PING", "ntf", 3)
@@ -134,8 +159,8 @@ def test_the_error_is_about_the_outermost_sound_frame() -> None:
         explain(pad(content, 512))
     with pytest.raises(WireError, match="as NTF content: unknown push provider"):
         explain(content)
-    with pytest.raises(WireError, match="as NTF command: no command or response has this tag"):
-        explain(b"HELLO")
+    with pytest.raises(WireError, match=r"as SMP command: .* wanted"):
+        explain(b"NEW x")
     with pytest.raises(WireError, match="nothing to explain"):
         explain(b"PING", "ntf", 9)
 

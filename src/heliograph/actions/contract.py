@@ -12,14 +12,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
+from typing import NamedTuple
 
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.keys import KeyPair, sign, verify
 from heliograph.documents import JsonMapping
 
 __all__ = [
+    "EVERYTHING",
+    "KINDS",
     "MAX_CLOCK_SKEW",
     "MAX_VALIDITY",
+    "NO_SUBJECT",
     "Action",
     "ActionKind",
     "MalformedAction",
@@ -42,6 +46,12 @@ _ROUTER = re.compile(r"[0-9a-f]{16}")
 _RULE = re.compile(r"[a-z_]{1,40}/[0-9]{1,6}")
 
 
+NO_SUBJECT = "none"
+"""The subject's column of kinds that concern a router as a whole."""
+EVERYTHING = "0" * 32
+"""The subject of an action that concerns all there is."""
+
+
 class ActionKind(Enum):
     """What a router may be asked to do."""
 
@@ -49,25 +59,63 @@ class ActionKind(Enum):
     """Subscribe to the queue again. It repairs a lost subscription, and changes nothing else."""
     DELETE_ORPHAN = "delete_orphan"
     """Delete a subscription to a queue that its messaging router does not have any more."""
+    SLOW_TOKEN = "slow_token"  # noqa: S105
+    """Push less often to a token whose owner was not seen for weeks."""
+    VERIFY_TOKEN = "verify_token"  # noqa: S105
+    """Send a verification push to a slowed token, which its owner's device answers."""
+    REMOVE_TOKEN = "remove_token"  # noqa: S105
+    """Delete a slowed token whose verification push was accepted, but never answered."""
+    MOVE_WAKEUP = "move_wakeup"
+    """Wake a token that is woken once a day, or less often, at another time of the day."""
     REPORT = "report"
     """Record that something is wrong which no router can repair by itself."""
 
+    THROTTLE_TOKEN = "throttle_token"  # noqa: S105  no secret
+    """Push to a token once in an interval at most, until the action expires."""
+    THROTTLE_SUBSCRIPTION = "throttle_subscription"
+    """Push for a subscription alone once in an interval at most, until the action expires."""
+    THROTTLE_SERVER = "throttle_server"
+    """Read notifications of a messaging router within a budget, until the action expires."""
+    PAUSE_REGISTRATIONS = "pause_registrations"
+    """Refuse new tokens from a network, or all, until the action expires."""
+    ALERT = "alert"
+    """Show the operator that something is wrong, until the action expires."""
+
+    WAKE_FLEET = "wake_fleet"
+    """Push to many tokens, so that their apps check for messages, at a rate."""
+    CONTROL_WAKE = "control_wake"
+    """Pause, resume or abort such a wake."""
+
     @property
     def subject(self) -> str:
-        """The column of the journal whose hash names the subject."""
-        return _SUBJECTS[self]
-
-    @property
-    def is_reversible(self) -> bool:
-        return self in _REVERSIBLE
+        """The column of the journal whose hash names the subject, or `NO_SUBJECT`."""
+        return KINDS[self].subject
 
 
-_SUBJECTS = {
-    ActionKind.RESUBSCRIBE: "subscription",
-    ActionKind.DELETE_ORPHAN: "subscription",
-    ActionKind.REPORT: "server",
+class KindTraits(NamedTuple):
+    """What every action of a kind has in common, and the caps unless a router sets others."""
+
+    subject: str
+    percent_a_day: float
+    per_second: float
+
+
+KINDS = {
+    ActionKind.RESUBSCRIBE: KindTraits("subscription", 5.0, 50.0),
+    ActionKind.DELETE_ORPHAN: KindTraits("subscription", 1.0, 10.0),
+    ActionKind.SLOW_TOKEN: KindTraits("token", 2.0, 50.0),
+    ActionKind.VERIFY_TOKEN: KindTraits("token", 2.0, 20.0),
+    ActionKind.REMOVE_TOKEN: KindTraits("token", 1.0, 10.0),
+    ActionKind.MOVE_WAKEUP: KindTraits("token", 20.0, 50.0),
+    ActionKind.REPORT: KindTraits("server", 100.0, 10.0),
+    ActionKind.THROTTLE_TOKEN: KindTraits("token", 5.0, 10.0),
+    ActionKind.THROTTLE_SUBSCRIPTION: KindTraits("subscription", 5.0, 10.0),
+    ActionKind.THROTTLE_SERVER: KindTraits("server", 5.0, 1.0),
+    ActionKind.PAUSE_REGISTRATIONS: KindTraits("source", 100.0, 1.0),
+    ActionKind.WAKE_FLEET: KindTraits(NO_SUBJECT, 10.0, 1.0),
+    ActionKind.CONTROL_WAKE: KindTraits(NO_SUBJECT, 100.0, 10.0),
+    ActionKind.ALERT: KindTraits(NO_SUBJECT, 100.0, 1.0),
 }
-_REVERSIBLE = (ActionKind.DELETE_ORPHAN,)
 
 
 class Refusal(Enum):

@@ -17,7 +17,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-__all__ = ["NAME", "append_actions", "expire_actions", "read_actions", "require_packages"]
+__all__ = [
+    "NAME",
+    "append_actions",
+    "expire_actions",
+    "open_table",
+    "query",
+    "quoted",
+    "read_actions",
+    "require_packages",
+    "table_url",
+    "unreadable",
+]
 
 NAME = "actions"
 MAX_ROWS = 1_000_000
@@ -31,14 +42,14 @@ def read_actions(place: str | Path, router: str | None = None) -> list[JsonObjec
 
     Raises `StartError` if the table cannot be read.
     """
-    table = _open(place)
+    table = open_table(place)
     if table is None:
         return []
-    filters = None if router is None else [("router", "=", router)]
+    where = "" if router is None else f"WHERE router = {quoted(router)}"
     try:
-        found: pa.Table = table.to_pyarrow_table(filters=filters)
+        found = query(table, "*", where)
     except Exception as exc:
-        raise _unreadable(place, exc) from exc
+        raise unreadable(place, NAME, exc) from exc
     if found.num_rows > MAX_ROWS:
         raise StartError(f"the table {NAME} in {place} has {found.num_rows} rows for one router")
     rows: list[JsonObject] = found.to_pylist()
@@ -54,13 +65,13 @@ def append_actions(place: str | Path, actions: Iterable[Action]) -> int:
     new = {item.action_id: item for item in actions if item.action_id not in known}
     if new:
         rows = pa.Table.from_pylist([_row(item) for item in new.values()], schema=_schema())
-        write_deltalake(_url(place), rows, mode="append", name=NAME)
+        write_deltalake(table_url(place), rows, mode="append", name=NAME)
     return len(new)
 
 
 def expire_actions(place: str | Path, before: int) -> None:
     """Remove actions that were valid until `before`, in microseconds, or less."""
-    table = _open(place)
+    table = open_table(place)
     if table is not None:
         table.delete(f"valid_until <= arrow_cast({before}, '{_DELTA_TIME}')")
 
@@ -74,25 +85,44 @@ def require_packages() -> None:
             raise StartError(f"{name} is missing: pip install 'heliograph[actions]'") from exc
 
 
-def _open(place: str | Path) -> "DeltaTable | None":
+def open_table(place: str | Path, name: str = NAME) -> "DeltaTable | None":
+    """Return a table; None if there is none. Raises `StartError`."""
     require_packages()
     from deltalake import DeltaTable
 
-    url = _url(place)
+    url = table_url(place, name)
     try:
         return DeltaTable(url) if DeltaTable.is_deltatable(url) else None
     except Exception as exc:
-        raise _unreadable(place, exc) from exc
+        raise unreadable(place, name, exc) from exc
 
 
-def _url(place: str | Path) -> str:
+def query(table: "DeltaTable", columns: str, where: str = "") -> "pa.Table":
+    """Select columns of a table by the engine that comes with `deltalake`; `where` is SQL.
+
+    `to_pyarrow_table` is not used: Arrow's threads read through Python's files, and one that does
+    while the process ends aborts it.
+    """
+    import pyarrow as pa
+    from deltalake import QueryBuilder
+
+    sql = f"SELECT {columns} FROM queried {where}"  # noqa: S608  no text of others, but quoted
+    return pa.table(QueryBuilder().register("queried", table).execute(sql).read_all())
+
+
+def quoted(text: str) -> str:
+    """Return a text as SQL has it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def table_url(place: str | Path, name: str = NAME) -> str:
     text = str(place).rstrip("/")
     base = text if "://" in text else Path(text).absolute().as_uri()
-    return f"{base}/{NAME}"
+    return f"{base}/{name}"
 
 
-def _unreadable(place: str | Path, exc: Exception) -> StartError:
-    return StartError(f"the table {NAME} in {place} cannot be read: {exc}")
+def unreadable(place: str | Path, name: str, exc: Exception) -> StartError:
+    return StartError(f"the table {name} in {place} cannot be read: {exc}")
 
 
 def _schema() -> "pa.Schema":

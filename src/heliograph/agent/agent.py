@@ -37,7 +37,7 @@ from heliograph.agent.store import AgentStore, now_ms
 from heliograph.db.dialects import Transaction
 from heliograph.journal.events import AgentDecrypted
 from heliograph.journal.journal import NO_JOURNAL, Journal
-from heliograph.opening import opening
+from heliograph.opening import Closing, opening
 from heliograph.wire.addresses import ServerAddress, SMPQueueNtf, decode_address
 from heliograph.wire.errors import WireError
 from heliograph.wire.ntf.tokens import DeviceToken, NotificationsMode, TokenStatus
@@ -47,7 +47,7 @@ __all__ = ["Agent", "AgentSettings"]
 MESSAGES_PER_PAGE = 100
 
 
-class Agent:
+class Agent(Closing):
     """An open agent. Create it with `Agent.open`.
 
     It has one method for each thing an application can do; the engine's parts do the work.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from heliograph.runtime.backoff import Backoff
-from heliograph.tasks import TaskScope
+from heliograph.tasks import ScopeClosed, SharedTasks, TaskScope
 from heliograph.transport.client import Client, ClientConfig
 from heliograph.transport.errors import (
     ClientError,
@@ -152,8 +152,9 @@ class _Entry:
         self._next_at = 0.0
         self._failure: ClientError | None = None
         self._wanted = False
-        self._connecting: asyncio.Task[Client] | None = None
+        self._connecting = SharedTasks[None, Client]("connect to a router")
         self._keeper: asyncio.Task[None] | None = None
+        self._keepers = TaskScope()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._closing = TaskScope()
 
@@ -167,47 +168,47 @@ class _Entry:
         client = self.live
         if client is not None:
             return client
-        if self._connecting is None:
+        if not self._connecting:
             wait = self._next_at - self._loop.time()
             if wait > 0 and not at_once and self._failure is not None:
                 raise ConnectFailed(f"{self._failure} (next attempt in {wait:.0f} s)")
-            self._connecting = self._loop.create_task(self._connect())
-            self._connecting.add_done_callback(self._connected)
-        connecting = self._connecting
         try:
-            # Shared: a cancelled caller must not cancel it for the others.
-            return await asyncio.shield(connecting)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if connecting.cancelled() and task is not None and not task.cancelling():
-                raise ConnectFailed("the agent is closed") from None
-            raise
+            return await self._connecting.run(None, self._connect)
+        except ScopeClosed:
+            raise ConnectFailed("the agent is closed") from None
 
     def move(self, address: ServerAddress) -> None:
         self.address = address
         self._failures, self._next_at = 0, 0.0
         if self._keeper is not None:
             self._keeper.cancel()  # its current backoff may be long
-            self._keeper = self._loop.create_task(self._persist())
+            self._reconnect()
 
     def keep(self, *, wanted: bool) -> None:
         self._wanted = wanted
         if wanted and self._keeper is None and self.live is None:
-            self._keeper = self._loop.create_task(self._persist())
+            self._reconnect()
 
     async def close(self) -> None:
         self._wanted = False
         if self._idle_timer is not None:
             self._idle_timer.cancel()
-        tasks = [task for task in (self._keeper, self._connecting) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._keepers.close()
+        await self._connecting.close()
         await self._closing.wait()
         if self._client is not None:
             await self._client.close()
 
     async def _connect(self) -> Client:
+        try:
+            client = await self._open()
+        except Exception as exc:
+            self._failed(exc)
+            raise
+        self._connected(client)
+        return client
+
+    async def _open(self) -> Client:
         received = self._pool._on_received if self._hears else None
         connected: list[Client] = []
 
@@ -227,23 +228,20 @@ class _Entry:
         connected.append(client)
         return client
 
-    def _connected(self, task: "asyncio.Task[Client]") -> None:
-        self._connecting = None
-        now = self._loop.time()
-        if task.cancelled():
-            return
-        error = task.exception()
-        if error is not None:
-            self._failures += 1
-            delay = self._settings.backoff.delay(self._failures, random.random())  # noqa: S311
-            self._next_at = now + delay
-            self._failure = error if isinstance(error, ClientError) else ConnectFailed("failed")
-            return
-        client = task.result()
+    def _failed(self, error: Exception) -> None:
+        self._back_off()
+        self._failure = error if isinstance(error, ClientError) else ConnectFailed("failed")
+
+    def _back_off(self) -> None:
+        self._failures += 1
+        delay = self._settings.backoff.delay(self._failures, random.random())  # noqa: S311
+        self._next_at = self._loop.time() + delay
+
+    def _connected(self, client: Client) -> None:
         if self._pool._closed:
             self._close(client)  # closed meanwhile: nothing else would close this one
             return
-        self._client, self._since, self._failure = client, now, None
+        self._client, self._since, self._failure = client, self._loop.time(), None
         self._watch_idleness(self._settings.idle_after)
         if not client.is_connected:
             self._lost(client, None)  # lost before the handlers were called
@@ -258,16 +256,16 @@ class _Entry:
         if client is not self._client:
             return
         self._client = None
-        now = self._loop.time()
-        if now - self._since >= self._settings.stable_after:
+        if self._loop.time() - self._since >= self._settings.stable_after:
             self._failures = 0
-        self._failures += 1
-        delay = self._settings.backoff.delay(self._failures, random.random())  # noqa: S311
-        self._next_at = now + delay
+        self._back_off()
         if self._hears and self._pool._on_disconnected is not None:
             self._pool._on_disconnected(client)
         if self._wanted and not self._pool._closed and self._keeper is None:
-            self._keeper = self._loop.create_task(self._persist())
+            self._reconnect()
+
+    def _reconnect(self) -> None:
+        self._keeper = self._keepers.spawn(self._persist(), name="reconnect to a router")
 
     async def _persist(self) -> None:
         """Connect, with backoff, until it succeeds."""

@@ -18,6 +18,7 @@ from heliograph.db.database import Database
 from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseBusy, DatabaseError
 from heliograph.db.locks import Locks, open_locks
+from heliograph.opening import Closing, opening
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class AgentStore:
+class AgentStore(Closing):
     """An open store. Create it with `AgentStore.open`."""
 
     def __init__(self, database: Database, locks: Locks, vault: Vault) -> None:
@@ -41,6 +42,7 @@ class AgentStore:
         self._closed = False
 
     @classmethod
+    @opening
     async def open(
         cls,
         place: Path | str,

@@ -14,14 +14,13 @@ from heliograph.db.errors import DatabaseError
 from heliograph.runtime import logs
 from heliograph.runtime.config.file import FILE_NAME
 from heliograph.runtime.config.sections import SQLITE
-from heliograph.runtime.errors import OperatorError, StartError
+from heliograph.runtime.errors import OperatorError, StartError, file_error
 from heliograph.runtime.identity import CA_KEY, SERVER_KEY, load_identity, rotate_leaf
 from heliograph.runtime.process import running_address
 from heliograph.wire.primitives import b64encode
 
 Run = Callable[[argparse.Namespace], int]
 
-_DENIED = (errno.EACCES, errno.EPERM)
 NO_STORE = "there is no store yet: the router was never started, or its volume is not mounted"
 
 _ROTATION = """\
@@ -74,7 +73,8 @@ def router_directory(given: Path | str, part: str) -> Path | str:
     try:
         is_system = (inside / FILE_NAME).exists() and not (given / SERVER_KEY).exists()
     except OSError as exc:
-        raise OSError(exc.errno, exc.strerror, str(given)) from None
+        place = inside if os.access(given, os.X_OK) else given
+        raise OSError(exc.errno, exc.strerror, str(place)) from None
     return inside if is_system else given
 
 
@@ -97,9 +97,7 @@ def reporting(command: str, run: Run) -> Run:
         except OSError as exc:
             if exc.errno == errno.ENOSPC or exc.filename is None:
                 raise
-            text = f"{exc.filename}: {exc.strerror}"
-            if exc.errno in _DENIED:
-                text += ": run this as the user who owns it, or as root"
+            text = file_error(exc)
         for line in text.splitlines():
             print(f"{command}: {line}", file=sys.stderr)
         return 1

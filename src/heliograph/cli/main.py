@@ -21,6 +21,7 @@ COMMANDS = {
     "ntf": "ntf.command",
     "device": "device.command",
     "pipeline": "pipeline.command",
+    "fleet": "fleet.command",
     "sim": "sim",
     "journal": "journal",
     "wire": "wire",

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,9 +13,10 @@ from heliograph.cli.system import add_command
 from heliograph.ntf.config import PREFIX as NTF_PREFIX, NtfConfig
 from heliograph.runtime import process
 from heliograph.runtime.config.file import FILE_NAME, load
-from heliograph.runtime.errors import StartError
+from heliograph.runtime.config.sections import Listen
+from heliograph.runtime.errors import StartError, file_error
 from heliograph.smp.config import PREFIX as SMP_PREFIX, SmpConfig
-from heliograph.system.config import PREFIX, SystemConfig
+from heliograph.system.config import PREFIX, PageOptions, SystemConfig
 from heliograph.system.layout import Layout
 from heliograph.system.readiness import metrics_url
 
@@ -56,11 +58,11 @@ def run(options: argparse.Namespace) -> int:
 
     @asynccontextmanager
     async def serving() -> AsyncIterator[str]:
-        from heliograph.web.alerts import AlertRules
+        from heliograph.web.alerts import AlertRules, Installation
         from heliograph.web.health import Severity
+        from heliograph.web.metrics.sampler import Sampler
         from heliograph.web.monitor import Monitor
         from heliograph.web.push_test import PushTest
-        from heliograph.web.sampler import Sampler
         from heliograph.web.server import serve
         from heliograph.web.sources import SystemSources
 
@@ -68,7 +70,11 @@ def run(options: argparse.Namespace) -> int:
         samplers = {name: Sampler(metrics_url(of)) for name, of in routers.items()}
         rules = AlertRules(config.alerts.after_seconds, Severity(config.alerts.severity))
         sources = SystemSources(layout, config, ntf)
-        monitor = Monitor(samplers, sources, _target(config), rules)
+        places = {"smp": _place(smp.listen), "ntf": _place(ntf.listen)}
+        machine = socket.gethostname()
+        name = config.alerts.name or (machine if _is_local(ntf.listen.host) else ntf.listen.host)
+        installation = Installation(name, machine, str(layout.root), places)
+        monitor = Monitor(samplers, sources, installation, _target(config), rules)
         push_test = PushTest(layout)
         async with serve(page.host, page.port, token, monitor, push_test, action_token) as url:
             yield url
@@ -89,10 +95,18 @@ def _read_token(file: Path) -> str:
     try:
         token = file.read_text().strip()
     except OSError as exc:
-        raise StartError(f"{file}: {exc.strerror}: the page needs a token") from exc
+        raise StartError(f"{file_error(exc, file)}: the page needs a token") from exc
     if not token:
         raise StartError(f"{file} is empty: the page needs a token")
     return token
+
+
+def _place(listen: Listen) -> str:
+    return f"{listen.host}:{listen.port}"
+
+
+def _is_local(host: str) -> bool:
+    return PageOptions(host=host).is_loopback
 
 
 def _target(config: SystemConfig) -> "AlertTarget":

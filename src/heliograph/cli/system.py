@@ -26,6 +26,7 @@ from heliograph.system.layout import Layout
 from heliograph.system.logfile import merge, tail
 from heliograph.system.parts import parts
 from heliograph.system.state import PartState, SystemStatus
+from heliograph.tasks import TaskScope
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
@@ -138,8 +139,9 @@ async def _serve(layout: Layout, config: SystemConfig) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     supervisor = Supervisor(layout, parts(layout, config))
-    starting = asyncio.ensure_future(supervisor.start())
-    stopped = asyncio.ensure_future(stopping.wait())
+    tasks = TaskScope()
+    starting = tasks.spawn(supervisor.start(), name="start all parts", is_awaited=True)
+    stopped = tasks.spawn(stopping.wait(), name="wait for a signal")
     try:
         await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
@@ -152,8 +154,7 @@ async def _serve(layout: Layout, config: SystemConfig) -> int:
         print("Stopping", flush=True)
         process.notify_systemd("STOPPING=1")
     finally:
-        starting.cancel()
-        stopped.cancel()
+        await tasks.close()
         await supervisor.stop()
     return 0
 
@@ -237,8 +238,9 @@ def describe(
         for_how_long = _duration(now - part.since)
         details = part.address.split(" ca ")[0]
         if part.state is not PartState.RUNNING:
-            details = part.ended
-        restarts = f"  restarted {part.restarts} times" if part.restarts else ""
+            details = f"last run: {part.ended}" if part.ended else ""
+        times = "once" if part.restarts == 1 else f"{part.restarts} times"
+        restarts = f"  restarted {times}" if part.restarts else ""
         lines.append(f"{name:<9} {part.state.value:<8} {for_how_long:>6}  {details}{restarts}")
         if name in not_ready:
             lines.append(f"{'':<9} {not_ready[name]}")
@@ -275,7 +277,8 @@ def _duration(seconds: float) -> str:
 
 def run_logs(options: argparse.Namespace) -> int:
     layout = Layout(options.dir.absolute())
-    known = sorted(path.stem for path in layout.logs.glob("*.log"))
+    files = os.listdir(layout.logs) if layout.logs.exists() else []
+    known = sorted(Path(name).stem for name in files if name.endswith(".log"))
     unknown = [part for part in options.part if part not in known]
     if unknown or not known:
         names = ", ".join(known) or "none yet"

@@ -16,7 +16,13 @@ from heliograph.db.database import Migration, migrate
 from heliograph.db.dialects import Dialect, open_dialect
 from heliograph.runtime import process
 from heliograph.runtime.config.sections import SQLITE, Store
-from heliograph.runtime.errors import ConfigError, OperatorError, StartError, store_errors
+from heliograph.runtime.errors import (
+    ConfigError,
+    OperatorError,
+    StartError,
+    file_error,
+    store_errors,
+)
 from heliograph.runtime.reference.storelog import LogImport, StoreLogError, UnfinishedImport
 
 PROGRESS_INTERVAL = 1.0
@@ -214,4 +220,4 @@ def file_errors() -> Iterator[None]:
     except OperatorError:
         raise
     except OSError as exc:
-        raise StartError(f"{exc.filename}: {exc.strerror}") from exc
+        raise StartError(file_error(exc)) from exc

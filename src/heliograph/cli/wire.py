@@ -74,7 +74,9 @@ def run_decode(options: argparse.Namespace) -> int:
             if frame is not None:
                 _print(frame)
                 sys.stdout.flush()
-        return _fail(f"{len(data)} bytes: {exc}")
+        is_block = len(data) in (NTF_BLOCK_SIZE, SMP_BLOCK_SIZE)
+        nor = " (nor as handshake)" if is_block and not options.handshake else ""
+        return _fail(f"{len(data)} bytes{nor}: {exc}")
     _print(explanation)
     return 0
 

@@ -18,7 +18,7 @@ from typing import TypeVar
 from heliograph.db.dialects import Guard, Transaction, check_store, open_dialect
 from heliograph.db.errors import DatabaseNewer
 from heliograph.db.worker import DatabaseWorker, RetryBudget, new_marker, retry_while_lost
-from heliograph.opening import Closing
+from heliograph.opening import Closing, opening
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +27,7 @@ T = TypeVar("T")
 CLOSE_TIMEOUT = 3.0
 """Seconds to wait for an unreachable database at shutdown."""
 SMALL_PROBE, LARGE_PROBE = 16, 1 << 20
+NEWER = "a later version of Heliograph made this database: upgrade, or restore a backup"
 MARKERS_KEPT = 86_400.0
 """Seconds to keep the markers of writers that may be gone."""
 _FORGET_MARKERS = "DELETE FROM write_probe WHERE id < 0 AND filler < ?"
@@ -34,10 +35,24 @@ _FORGET_MARKERS = "DELETE FROM write_probe WHERE id < 0 AND filler < ?"
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step of a schema, with the placeholders of `dialects`. Never changed once released."""
+    """One step of a schema, with the placeholders of `dialects`. Never changed once released.
+
+    A step whose name ends with `_contract` removes what only earlier versions use. Where several
+    processes share a database it waits until none of them is an earlier version; they must do
+    with all other steps.
+    """
 
     name: str
     sql: str
+
+    @property
+    def contracts(self) -> bool:
+        return is_contract(self.name)
+
+
+def is_contract(name: str) -> bool:
+    """Return whether versions that do not know a migration cannot use the database after it."""
+    return name.endswith("_contract")
 
 
 class Database(Closing):
@@ -64,6 +79,7 @@ class Database(Closing):
         )
 
     @classmethod
+    @opening
     async def open(
         cls,
         url: str,
@@ -97,6 +113,7 @@ class Database(Closing):
         return database
 
     @classmethod
+    @opening
     async def join(
         cls,
         url: str,
@@ -105,7 +122,7 @@ class Database(Closing):
         *,
         retry_for: float = 30.0,
     ) -> "Database":
-        """Open a PostgreSQL database that several processes of one router write, one at a time.
+        """Open a PostgreSQL database that several processes of one router write.
 
         `check` may raise before the schema changes. Raises `DatabaseOwned` if a process has the
         database open exclusively.
@@ -130,8 +147,19 @@ class Database(Closing):
         self._writer.guard = guard
 
     def write(self, function: Callable[[Transaction], T]) -> "asyncio.Future[T]":
-        """Run a function; the future has its result once it is durable."""
+        """Run a function; the future has its result once it is durable.
+
+        Of all processes that joined a database, one at a time runs functions submitted so.
+        """
         return self._writer.submit(function)
+
+    def write_beside(self, function: Callable[[Transaction], T]) -> "asyncio.Future[T]":
+        """Run a function beside the writes of other processes.
+
+        In a joined database it has a transaction of its own, and must lock what it reads before it
+        writes; several rows in one order.
+        """
+        return self._writer.submit(function, beside=True)
 
     def read(self, function: Callable[[Transaction], T]) -> "asyncio.Future[T]":
         """Run a read-only function on the committed data."""
@@ -190,13 +218,16 @@ def _migrate_joined(
     try:
         dialect.lock_with_others(f"heliograph {secrets.token_hex(16)}")
         check(Transaction(dialect))
-        migrate(url, migrations)
+        migrate(url, migrations, is_joined=True)
     finally:
         dialect.close()
 
 
-def migrate(url: str, migrations: Sequence[Migration]) -> None:
-    """Bring the schema up to date. Safe to interrupt: each step is one transaction."""
+def migrate(url: str, migrations: Sequence[Migration], *, is_joined: bool = False) -> None:
+    """Bring the schema up to date. Safe to interrupt: each step is one transaction.
+
+    With `is_joined`, leave out what contracts it: earlier and later versions may run.
+    """
     dialect = open_dialect(url)
     try:
         dialect.lock_migrations()
@@ -208,12 +239,10 @@ def migrate(url: str, migrations: Sequence[Migration]) -> None:
         dialect.commit()
         done = {name for (name,) in dialect.query("SELECT name FROM migrations", ())}
         unknown = done - {migration.name for migration in migrations}
-        if unknown:
-            raise DatabaseNewer(
-                "a later version of Heliograph made this database: upgrade, or restore a backup"
-            )
+        if any(not is_joined or is_contract(name) for name in unknown):
+            raise DatabaseNewer(NEWER)
         for migration in migrations:
-            if migration.name not in done:
+            if migration.name not in done and not (is_joined and migration.contracts):
                 dialect.begin()
                 try:
                     dialect.define(migration.sql)

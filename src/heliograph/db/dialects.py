@@ -26,6 +26,10 @@ class Transaction:
     def execute(self, sql: str, parameters: Sequence[object] = ()) -> None:
         self._dialect.execute(sql, parameters)
 
+    def define(self, sql: str) -> None:
+        """Run definitions, with the placeholders of schemas."""
+        self._dialect.define(sql)
+
     def many(self, sql: str, rows: Sequence[Row]) -> None:
         """Execute one statement for many rows."""
         if rows:
@@ -38,6 +42,20 @@ class Transaction:
         """Query with `IN {in}` for the values, all of one type, before other parameters."""
         return self._dialect.query_in(sql, values, others) if values else []
 
+    def lock(self, sql: str, values: Sequence[object]) -> None:
+        """Lock rows by a query with `IN {in}`, if other processes may write at the same time."""
+        if values:
+            self._dialect.lock(sql, values)
+
+    def locking(self, clause: str) -> str:
+        """Return a locking clause to append to a query, if other processes may write."""
+        return clause if self.is_joined else ""
+
+    @property
+    def is_joined(self) -> bool:
+        """Return whether other processes may write at the same time."""
+        return self._dialect.is_joined
+
     def data_version(self) -> int:
         """Return a number that changes with every write of a shared database."""
         return self._dialect.data_version()
@@ -45,6 +63,10 @@ class Transaction:
 
 class Dialect(Protocol):
     """One open connection."""
+
+    @property
+    def is_joined(self) -> bool:
+        """Return whether other processes of this router write while a transaction runs."""
 
     def execute(self, sql: str, parameters: Sequence[object]) -> None: ...
 
@@ -56,15 +78,23 @@ class Dialect(Protocol):
         self, sql: str, values: Sequence[object], others: Sequence[object]
     ) -> list[Row]: ...
 
+    def lock(self, sql: str, values: Sequence[object]) -> None: ...
+
     def begin(self) -> None: ...
 
-    def begin_shared(
-        self, writer: int, marker: bytes, previous: bytes | None, guard: "Guard | None" = None
-    ) -> bool:
+    def begin_shared(self, writer: int, marker: bytes, previous: bytes | None) -> bool:
         """Begin a transaction once those of other processes have ended, and store its marker.
 
-        Return False if the previous attempt of this writer, by its marker, has committed. Raise
-        `DatabaseFenced` if the guard's query returns no row.
+        Return False if the previous attempt of this writer, by its marker, has committed.
+        """
+
+    def begin_joined(
+        self, marker: bytes, previous: bytes | None, guard: "Guard", *, in_order: bool
+    ) -> bool:
+        """Begin a transaction of a guarded process, and store its marker.
+
+        With `in_order`, wait for those of others that are in order, too. The first query, or the
+        commit, raises `DatabaseFenced` if the guard's row is gone.
         """
 
     def data_version(self) -> int: ...

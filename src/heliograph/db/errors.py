@@ -6,6 +6,7 @@ Exception
     │   └── DatabaseOwned  another process is its only user
     ├── DatabaseNewer      the schema belongs to a later version of Heliograph
     ├── DatabaseFenced     this process may not write any more
+    ├── DatabaseConflict   a write of another process was in the way: the same again may succeed
     ├── DatabaseUrlError   the URL is malformed, or names something that cannot be used
     └── DatabaseLost       the database cannot be reached
 """
@@ -29,6 +30,10 @@ class DatabaseNewer(DatabaseError):
 
 class DatabaseFenced(DatabaseError):
     """This process may not write any more: others have taken its work over."""
+
+
+class DatabaseConflict(DatabaseError):
+    """A write of another process was in the way; the same again may succeed."""
 
 
 class DatabaseUrlError(DatabaseError):

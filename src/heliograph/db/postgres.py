@@ -20,6 +20,7 @@ from psycopg.adapt import Transformer
 from psycopg.conninfo import conninfo_to_dict
 
 from heliograph.db.errors import (
+    DatabaseConflict,
     DatabaseError,
     DatabaseFenced,
     DatabaseLost,
@@ -56,6 +57,9 @@ _CONNECTING = {
 _OTHER_CONNECTION = frozenset(("25006", "26000", "57014"))
 """SQLSTATEs that a new connection or a retry cures: a server that became read-only, a lost prepared
 statement, a statement timeout."""
+_CONFLICTS = frozenset(("40001", "40P01"))
+"""SQLSTATEs of transactions that others were in the way of: serialization failure, deadlock."""
+_DIVISION_BY_ZERO = "22012"
 PLANS_KEPT = 1.0
 """Seconds to keep a plan: tables grow faster than the server's own statistics."""
 
@@ -97,8 +101,13 @@ _MARK = (
 _MARKER = "SELECT filler FROM write_probe WHERE id = ?"
 _LAST_WRITER = "SELECT CAST(CAST(xmin AS TEXT) AS BIGINT) FROM write_probe WHERE id = 0"
 _WRITER_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = 10000"
-_GUARDED_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = 3000"
 """A stopped or disconnected writer blocks the others for 10 seconds, then is disconnected."""
+_JOINED_TIMEOUT = "SET idle_in_transaction_session_timeout = 3000"
+_ORDER = (
+    "SELECT pg_advisory_xact_lock(hashtextextended('heliograph order ' || current_schema(), 0))"
+)
+# It fails without a row, so that nobody waits for its answer.
+_GUARDED = "WITH guarded AS ({mark} RETURNING 1) SELECT 1 / COUNT(*) FROM guarded"
 
 _TEXT, _BINARY = 0, 1
 _BYTEA_OID, _TEXT_OID = 17, 25
@@ -123,6 +132,7 @@ class PostgresDialect:
         self._plans_until = 0.0
         self._sent = False
         self._in_transaction = False
+        self.is_joined = False
         try:
             for setting in _SETTINGS:
                 self.execute(setting, ())
@@ -155,6 +165,10 @@ class PostgresDialect:
     def query_in(self, sql: str, values: Sequence[object], others: Sequence[object]) -> list[Row]:
         return self.query(sql.replace("IN {in}", "= ANY (?)"), (list(values), *others))
 
+    def lock(self, sql: str, values: Sequence[object]) -> None:
+        if self.is_joined:
+            self.execute(sql.replace("IN {in}", "= ANY (?)"), (list(values),))
+
     def begin(self) -> None:
         self._in_transaction = True
         self.execute("BEGIN", ())
@@ -164,22 +178,27 @@ class PostgresDialect:
         writer: int,
         marker: bytes,
         previous: bytes | None,
-        guard: Guard | None = None,
     ) -> bool:
         self.begin()
-        self.execute(_WRITER_TIMEOUT if guard is None else _GUARDED_TIMEOUT, ())
+        self.execute(_WRITER_TIMEOUT, ())
+        if self.is_joined:
+            self.execute(_ORDER, ())
         # Wait for the lock: else a lost connection's statements might still be executed later.
-        if guard is None:
-            self.query(_MARK, (0, b""))
-        else:
-            self.execute(_MARK, (0, b""))
-            rows = self.query(guard.sql, guard.parameters)
-            if not rows:
-                raise DatabaseFenced(FENCED)
-            guard.passed(rows[0])
+        self.query(_MARK, (0, b""))
         if previous is not None and self.query(_MARKER, (writer,)) == [(previous,)]:
             return False
         self.execute(_MARK, (writer, marker))
+        return True
+
+    def begin_joined(
+        self, marker: bytes, previous: bytes | None, guard: Guard, *, in_order: bool
+    ) -> bool:
+        self.begin()
+        if in_order:  # before the row of the guard, which those in order may wait for
+            self.execute(_ORDER, ())
+        if previous is not None and self.query(guard.marker, guard.parameters) == [(previous,)]:
+            return False
+        self.execute(_GUARDED.format(mark=guard.mark), (marker, *guard.parameters))
         return True
 
     def data_version(self) -> int:
@@ -218,6 +237,8 @@ class PostgresDialect:
                 " url, or several hosts with target_session_attrs=read-write"
             )
         self._lock(owner, _LOCK_WITH_OTHERS)
+        self.execute(_JOINED_TIMEOUT, ())
+        self.is_joined = True
 
     def lock_migrations(self) -> None:
         self.query(_LOCK_MIGRATIONS, ())
@@ -303,8 +324,12 @@ class PostgresDialect:
         try:
             yield
         except psycopg.Error as exc:
-            lost = self._libpq.status != pq.ConnStatus.OK or exc.sqlstate in self._cured_by_another
-            raise (DatabaseLost if lost else DatabaseError)(_without_secrets(exc)) from exc
+            if self._libpq.status != pq.ConnStatus.OK or exc.sqlstate in self._cured_by_another:
+                raise DatabaseLost(_without_secrets(exc)) from exc
+            if self.is_joined and exc.sqlstate == _DIVISION_BY_ZERO:
+                raise DatabaseFenced(FENCED) from exc
+            kind = DatabaseConflict if exc.sqlstate in _CONFLICTS else DatabaseError
+            raise kind(_without_secrets(exc)) from exc
 
 
 def _connect(url: str) -> "psycopg.Connection[Row]":

@@ -14,16 +14,21 @@ OWNED = "another router uses this database: stop it, or give each a database of 
 
 
 class Guard(Protocol):
-    """A query that returns a row while this process may write."""
+    """The row of a process that may write, which each of its transactions updates.
+
+    Who removes the row waits for such a transaction, and none can commit afterwards.
+    """
 
     @property
-    def sql(self) -> str: ...
+    def mark(self) -> str:
+        """Return the statement that stores a marker, its first parameter, in the row."""
+
+    @property
+    def marker(self) -> str:
+        """Return the query of the last marker, which locks the row."""
 
     @property
     def parameters(self) -> Sequence[object]: ...
-
-    def passed(self, row: Row) -> None:
-        """Take the row; called in the thread of the writer, before the transaction's functions."""
 
 
 def statements(sql: str, words: dict[str, str]) -> Iterable[str]:

@@ -62,7 +62,12 @@ def check_file(path: Path) -> None:
         raise DatabaseError(f"{path} is damaged ({found}): keep a copy, and restore a backup")
 
 
+_ONE_PROCESS = "SQLite is for one process: several need PostgreSQL"
+
+
 class SqliteDialect:
+    is_joined = False
+
     def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
         self._lock: IO[bytes] | None = None
@@ -113,15 +118,17 @@ class SqliteDialect:
     def begin(self) -> None:
         self.execute("BEGIN IMMEDIATE", ())
 
-    def begin_shared(
-        self,
-        writer: int,
-        marker: bytes,
-        previous: bytes | None,
-        guard: Guard | None = None,
-    ) -> bool:
+    def begin_shared(self, writer: int, marker: bytes, previous: bytes | None) -> bool:
         self.begin()  # SQLite allows one writer at a time, and answers every commit
         return True
+
+    def begin_joined(
+        self, marker: bytes, previous: bytes | None, guard: Guard, *, in_order: bool
+    ) -> bool:
+        raise DatabaseError(_ONE_PROCESS)
+
+    def lock(self, sql: str, values: Sequence[object]) -> None:
+        """Do nothing: SQLite allows one writer at a time."""
 
     def data_version(self) -> int:
         [[version]] = self.query("PRAGMA data_version", ())
@@ -151,7 +158,7 @@ class SqliteDialect:
             raise DatabaseError(f"{path}: {exc}") from exc
 
     def lock_with_others(self, owner: str) -> None:
-        raise DatabaseError("SQLite is for one process: several need PostgreSQL")
+        raise DatabaseError(_ONE_PROCESS)
 
     def lock_migrations(self) -> None:
         """Do nothing: a file has one owner."""

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 import queue
+import random
 import secrets
 import threading
 import time
@@ -14,13 +15,21 @@ from itertools import chain, repeat
 from typing import Any, TypeVar
 
 from heliograph.db.dialects import Dialect, Guard, Transaction, open_dialect
-from heliograph.db.errors import DatabaseError, DatabaseFenced, DatabaseLost, DatabaseOwned
+from heliograph.db.errors import (
+    DatabaseConflict,
+    DatabaseError,
+    DatabaseFenced,
+    DatabaseLost,
+    DatabaseOwned,
+)
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 MAX_GROUP = 1000
+MAX_CONFLICTS = 10
+"""Attempts of a transaction that conflicts with those of other processes."""
 RETRY_DELAYS = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 LIMITED_DELAY = 0.2
 STALLED_TIMEOUT = 10.0
@@ -33,6 +42,7 @@ STATEMENT_TIMEOUT = 60.0
 class _Operation:
     function: Callable[[Transaction], object]
     future: asyncio.Future[Any]  # of what the function returns
+    beside: bool = False
     result: object = None
     error: Exception | None = None
 
@@ -100,9 +110,11 @@ class DatabaseWorker:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, function: Callable[[Transaction], T]) -> "asyncio.Future[T]":
+    def submit(
+        self, function: Callable[[Transaction], T], *, beside: bool = False
+    ) -> "asyncio.Future[T]":
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(_Operation(function, future))
+        self._jobs.put(_Operation(function, future, beside and self.guard is not None))
         return future
 
     def stop(self) -> None:
@@ -116,26 +128,28 @@ class DatabaseWorker:
             logger.error("the database does not answer: its pending work is abandoned")
 
     def _run(self) -> None:
-        running = True
-        while running:
-            job = self._jobs.get()
-            group: list[_Operation] = []
-            while job is not None:
-                group.append(job)
-                if len(group) == MAX_GROUP:
-                    break
-                try:
-                    job = self._jobs.get_nowait()
-                except queue.Empty:
-                    break
-            else:
-                running = False
-            if group:
-                self._run_group(group)
-                self._done += 1
-                with suppress(RuntimeError):  # the loop was closed meanwhile
-                    self._loop.call_soon_threadsafe(_resolve_futures, group)
+        job = self._jobs.get()
+        while job is not None:
+            group, following = self._gather(job)
+            self._run_group(group)
+            self._done += 1
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                self._loop.call_soon_threadsafe(_resolve_futures, group)
+            job = following[0] if following else self._jobs.get()
         self._disconnect()
+
+    def _gather(self, job: _Operation) -> tuple[list[_Operation], list[_Operation | None]]:
+        """Return a group that begins with a job, and what was taken from the queue after it."""
+        group = [job]
+        while not job.beside and len(group) < MAX_GROUP:
+            try:
+                following = self._jobs.get_nowait()
+            except queue.Empty:
+                break
+            if following is None or following.beside:
+                return group, [following]
+            group.append(following)
+        return group, []
 
     def _run_group(self, group: list[_Operation]) -> None:
         """Run a group in one transaction; if any fails, run each in its own."""
@@ -154,13 +168,20 @@ class DatabaseWorker:
                 self._run_group([job])
 
     def _attempt(self, group: list[_Operation]) -> None:
-        self._marker = None
-        retry_while_lost(lambda: self._transact(group), self._disconnect, self._retries)
+        for attempt in range(1, MAX_CONFLICTS + 1):
+            self._marker = None
+            try:
+                retry_while_lost(lambda: self._transact(group), self._disconnect, self._retries)
+                return
+            except DatabaseConflict:
+                if attempt == MAX_CONFLICTS:
+                    raise
+                time.sleep(0.01 * random.random())  # noqa: S311  jitter
 
     def _transact(self, group: list[_Operation]) -> None:
         dialect = self._connected()
         try:
-            if self._in_transactions and not self._begin(dialect):
+            if self._in_transactions and not self._begin(dialect, group[0]):
                 self._roll_back(dialect)
                 return
             transaction = Transaction(dialect)
@@ -173,7 +194,7 @@ class DatabaseWorker:
                 self._roll_back(dialect)
             raise
 
-    def _begin(self, dialect: Dialect) -> bool:
+    def _begin(self, dialect: Dialect, first: _Operation) -> bool:
         """Begin a transaction, or return False if the last attempt had committed unanswered."""
         if not self._writes:
             dialect.begin_snapshot()
@@ -182,7 +203,12 @@ class DatabaseWorker:
             dialect.begin()
             return True
         marker = new_marker(time.time())
-        is_new = dialect.begin_shared(self._number, marker, self._marker, self.guard)
+        if self.guard is None:
+            is_new = dialect.begin_shared(self._number, marker, self._marker)
+        else:
+            is_new = dialect.begin_joined(
+                marker, self._marker, self.guard, in_order=not first.beside
+            )
         self._marker = marker
         return is_new
 
@@ -233,7 +259,7 @@ def retry_while_lost(
             after_loss()
             if not retries.allows(delay, deadline):
                 raise
-            logger.warning("the database was lost (%s): retrying in %.2g s", exc, delay)
+            logger.warning("the database cannot be reached (%s): retrying in %.2g s", exc, delay)
             retries.wait(delay)
 
 

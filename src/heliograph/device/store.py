@@ -16,6 +16,7 @@ from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseBusy
 from heliograph.device.badge import Badge
 from heliograph.device.schema import MIGRATIONS
+from heliograph.opening import Closing, opening
 
 T = TypeVar("T")
 
@@ -26,13 +27,14 @@ PUSHES_KEPT = 2000
 BADGE = "badge"
 
 
-class DeviceStore:
+class DeviceStore(Closing):
     """An open store. Create it with `DeviceStore.open`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     @classmethod
+    @opening
     async def open(cls, directory: Path) -> "DeviceStore":
         file = directory / FILE
         file.touch(mode=0o600)

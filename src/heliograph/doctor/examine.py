@@ -9,11 +9,10 @@ from heliograph.doctor import files, keys, network, pipeline, store
 from heliograph.doctor.findings import Finding, Findings, good, problem
 from heliograph.doctor.subject import Subject, Thresholds, part_of
 from heliograph.runtime.config.file import FILE_NAME
-from heliograph.runtime.errors import ConfigError
+from heliograph.runtime.errors import ConfigError, access_advice
 
 __all__ = ["Examination", "examine"]
 
-_ELSEWHERE = "name the right directory (--dir), or run this as its owner"
 _LOCAL: tuple[Callable[[Subject], Findings], ...] = (
     keys.check_identity,
     files.check_permissions,
@@ -46,9 +45,12 @@ async def examine(directory: Path, how: Examination) -> AsyncIterator[Finding]:
         part = part_of(directory)
         subject = Subject.load(directory, part, how.environ, how.thresholds, how.tables)
         _read_passwords(subject)
+    except OSError as exc:
+        yield _failed("config", exc)
+        return
     except ConfigError as exc:
         file = directory / FILE_NAME
-        advice = f"correct it in {file}" if os.access(file, os.R_OK) else _ELSEWHERE
+        advice = f"correct it in {file}" if file.exists() else _make_one(directory)
         for text in exc.problems:
             yield problem("config", text, advice)
         return
@@ -82,6 +84,15 @@ def _read_passwords(subject: Subject) -> None:
 
 def _failed(name: str, exc: Exception) -> Finding:
     text = f"the check itself failed: {type(exc).__name__}"
+    advice = "run it again; if it fails again, report it"
     if isinstance(exc, OSError) and exc.strerror:
         text = f"{exc.filename or name}: {exc.strerror}"
-    return problem(name.removeprefix("check_"), text, "run this as the router's user, or as root")
+        advice = access_advice(exc, exc.filename or "") or advice
+    return problem(name.removeprefix("check_"), text, advice)
+
+
+def _make_one(directory: Path) -> str:
+    return (
+        f"name a router's directory with --dir, or make a system: heliograph up --dir {directory},"
+        f" or one router: heliograph ntf init --dir {directory}"
+    )

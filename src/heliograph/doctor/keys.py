@@ -22,8 +22,8 @@ from heliograph.push.provider import (
     Accepted,
     Delivery,
     DeviceTokenInvalid,
-    Outcome,
     Provider,
+    PushOutcome,
     RetryLater,
 )
 from heliograph.runtime.errors import ConfigError, IdentityError
@@ -153,7 +153,7 @@ def _quietly_made(config: NtfConfig, subject: Subject) -> dict[PushProvider, Pro
     return providers
 
 
-async def _ask(provider: Provider, device: DeviceToken) -> Outcome:
+async def _ask(provider: Provider, device: DeviceToken) -> PushOutcome:
     delivery = Delivery(device, CheckMessagesPush(), int(time.time()))
     return await provider.send(delivery)
 
@@ -167,7 +167,7 @@ def _fake_device(kind: PushProvider) -> DeviceToken | None:
     return None  # Web Push has no place to ask, and the null provider is inside
 
 
-def _finding_of(kind: PushProvider, outcome: Outcome) -> Finding:
+def _finding_of(kind: PushProvider, outcome: PushOutcome) -> Finding:
     check = "push providers"
     match outcome:
         case Accepted() | DeviceTokenInvalid():

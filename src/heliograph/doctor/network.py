@@ -181,11 +181,8 @@ async def _ping(address: ServerAddress, config: ClientConfig) -> str | None:
     """Return None if it answers, else the reason."""
     try:
         async with asyncio.timeout(2 * TIMEOUT):
-            client = await Client.connect(address, config)
-            try:
+            async with Client.connect(address, config) as client:
                 await client.request(PING())
-            finally:
-                await client.close()
     except (ClientError, TimeoutError) as exc:
         return type(exc).__name__
     return None

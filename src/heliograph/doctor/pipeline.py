@@ -53,22 +53,24 @@ def check_pipeline(subject: Subject) -> Findings:
     if tables is None or place is None or not place.exists():
         return
     # Imported here because a router without a journal runs without Arrow.
-    from heliograph.pipeline.source import is_ingested, list_segments
-    from heliograph.pipeline.tables.offsets import read_account, read_offsets
+    from heliograph.pipeline.jobs.reach import describe_lag
+    from heliograph.pipeline.status import status
 
     try:
-        offsets, account = read_offsets(tables), read_account(tables)
-        waiting = [
-            item for item in list_segments(str(place), None) if not is_ingested(item, offsets)
-        ]
+        found = status(tables, [str(place)], time.time())
     except StartError as exc:
         what, _, advice = str(exc).partition(". ")
         yield problem("pipeline", what, advice or "see the pipeline's log")
         return
-    lag = max((time.time() - item.modified for item in waiting), default=0.0)
-    yield _judge_lag(subject, tables, len(waiting), lag)
-    yield from _judge_account(account)
-    yield from _judge_quarantine(tables, offsets)
+    yield _judge_lag(subject, tables, found.waiting or 0, found.lag or 0.0)
+    yield from _judge_account(found.account)
+    for lag in found.lags if found.verdict == "lagging" else ():
+        yield warning(
+            "pipeline",
+            f"lagging: {describe_lag(lag)}",
+            "start it, or say that it will not come back: `heliograph pipeline retire ROUTER`",
+        )
+    yield from _judge_quarantine(tables, found.offsets)
 
 
 def _tables_beside(directory: Path) -> Path | None:

@@ -1,5 +1,6 @@
 """What is examined: a router's directory, its kind and its configuration."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
@@ -96,19 +97,12 @@ class Subject:
 
 
 def part_of(directory: Path) -> RouterKind:
-    """Return the kind of router in a directory. Raises `ConfigError`."""
+    """Return the kind of router in a directory. Raises `ConfigError` and `OSError`."""
     file = directory / FILE_NAME
     try:
         text = file.read_text(errors="replace")
     except FileNotFoundError:
-        make = f"heliograph up --dir {directory}, or of one router: heliograph ntf init"
-        raise ConfigError(
-            [f"no {FILE_NAME} in {directory}: name a router's directory, or make a system: {make}"]
-        ) from None
-    except OSError as exc:
-        raise ConfigError(
-            [f"{file}: cannot be read: {exc.strerror}: run this as the router's user, or root"]
-        ) from exc
+        raise ConfigError([f"there is no {FILE_NAME} in {directory}"]) from None
     sections = set(_SECTION.findall(text))
     for part, other in ((NTF, SMP), (SMP, NTF)):
         if sections & (_sections(part) - _sections(other)):
@@ -126,6 +120,9 @@ def _sections(part: RouterKind) -> set[str]:
 
 def find_directories(directory: Path) -> Iterator[Path]:
     """Return the directory, or those of the routers in it."""
+    if not os.access(directory, os.X_OK):
+        yield directory
+        return
     inside = [directory / name for name in _PARTS if _is_there(directory / name / FILE_NAME)]
     yield from inside or [directory]
 

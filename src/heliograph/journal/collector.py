@@ -1,12 +1,14 @@
 """Receive sealed segments over HTTP, from routers on other machines and from phones.
 
     PUT /v1/segments/ROUTER/BOOT-NUMBER.parquet     Authorization: Bearer TOKEN
+    PUT /v1/heads/ROUTER-BOOT.json
     GET /v1/acknowledged/ROUTER
 
 A PUT is answered with 201 if the segment is stored and durable, 200 if it was there, 400 if it is
 no segment, or not of this router, 401 without the token, 403 if a phone's token sends what is not a
 phone's, 409 if another one has its name, 413 if it is too large, 507 if there is no room for it.
-Sending a segment again changes nothing. A GET returns what the pipeline has acknowledged.
+Sending a segment again changes nothing; a head replaces the one before it. A GET returns what the
+pipeline has acknowledged.
 """
 
 import asyncio
@@ -21,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from aiohttp import web
 
+from heliograph.journal.heads import HEADS, MAX_HEAD, Head, decode_head, head_name, write_head
 from heliograph.journal.readers import ACKNOWLEDGED
 from heliograph.journal.storage.segments import Sealed
 from heliograph.runtime.errors import StartError
@@ -34,8 +37,11 @@ MAX_SEGMENT = 64 << 20
 MAX_EVENTS = 4_000_000
 MAX_CONCURRENT = 4
 """Segments in memory at a time; further requests wait."""
+MAX_HEADS = 100_000
+"""Runs whose heads are kept."""
 RECEIVE_SECONDS = 60.0
 _NAME = re.compile(r"([0-9a-f]{16})/([0-9]{1,18})-([0-9]{8,12})\.parquet")
+_HEAD = re.compile(r"[0-9a-f]{16}-[0-9]{1,18}\.json")
 _ROUTER = re.compile(r"[0-9a-f]{16}")
 _COLUMNS = frozenset(("router", "part", "boot", "seq", "kind", "at"))
 PHONE_PARTS = frozenset(("agent", "device"))
@@ -59,10 +65,12 @@ class Collector:
         for leftover in directory.glob("*/.*"):
             leftover.unlink(missing_ok=True)  # of a killed collector: never answered with 201
         self._bytes = sum(path.stat().st_size for path in directory.glob("*/*.parquet"))
+        self._heads = sum(1 for _ in (directory / HEADS).glob("*.json"))
         self._lock = asyncio.Lock()
         self._room = asyncio.Semaphore(MAX_CONCURRENT)
         application = web.Application(client_max_size=MAX_SEGMENT)
         application.router.add_put("/v1/segments/{router}/{name}", self._put)
+        application.router.add_put("/v1/heads/{name}", self._put_head)
         application.router.add_get("/v1/acknowledged/{router}", self._acknowledged)
         self._runner = web.AppRunner(
             application, access_log=None, logger=discreet(__name__), shutdown_timeout=1.0
@@ -113,6 +121,28 @@ class Collector:
             async with self._lock:
                 return _answer(*await asyncio.to_thread(self._store, self._directory / name, data))
 
+    async def _put_head(self, request: web.Request) -> web.Response:
+        parts = self._parts(request)
+        if parts is None:
+            return _answer(401, "the token is missing or wrong")
+        name = request.match_info["name"]
+        size = request.content_length
+        if _HEAD.fullmatch(name) is None or size is None or size > MAX_HEAD:
+            return _answer(400, "this is not the head of a run")
+        try:
+            async with asyncio.timeout(RECEIVE_SECONDS):
+                head = decode_head(await request.content.readexactly(size))
+        except TimeoutError:
+            return _answer(408, f"it was not received in {RECEIVE_SECONDS:.0f} seconds")
+        except (ValueError, asyncio.IncompleteReadError):
+            return _answer(400, "this is not the head of a run")
+        if name != head_name(head.router, head.boot):
+            return _answer(400, "its name is that of another router or run")
+        if parts and head.part not in parts:
+            return _answer(403, "the token of phones allows only what phones write")
+        async with self._lock:
+            return _answer(*await asyncio.to_thread(self._store_head, head))
+
     async def _acknowledged(self, request: web.Request) -> web.Response:
         if self._parts(request) is None:
             return _answer(401, "the token is missing or wrong")
@@ -141,6 +171,17 @@ class Collector:
         except OSError as exc:
             return 507, f"it cannot be stored: {exc.strerror}"
         self._bytes += len(data)
+        return 201, "stored"
+
+    def _store_head(self, head: Head) -> tuple[int, str]:
+        is_new = not (self._directory / HEADS / head_name(head.router, head.boot)).exists()
+        if is_new and self._heads >= MAX_HEADS:
+            return 507, f"there are {MAX_HEADS} heads already: remove those of old runs"
+        try:
+            write_head(self._directory, head)
+        except OSError as exc:
+            return 507, f"it cannot be stored: {exc.strerror}"
+        self._heads += is_new
         return 201, "stored"
 
     def _make_room(self, most: int) -> None:

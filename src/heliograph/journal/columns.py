@@ -81,6 +81,9 @@ _COLUMNS = (
     Column("interval", _INT32, "Minutes between periodic pushes; 0 if there are none."),
     Column("action", _TEXT, "ID of an action that the pipeline decided on."),
     Column("action_kind", _TEXT, "What kind of action, as `resubscribe`."),
+    Column("delay", _INT64, "Mean microseconds until an answer."),
+    Column("source", _TEXT, "Keyed hash of a busy network; another one every day."),
+    Column("wake", _TEXT, "ID of a wake of many tokens, as `heliograph fleet` prints it."),
 )
 
 COLUMNS: Mapping[str, Column] = {column.name: column for column in _COLUMNS}

@@ -8,7 +8,7 @@ __all__ = ["HASH_SIZE", "KEYED", "Hasher", "Hashes", "notification_id"]
 HASH_SIZE = 16
 MAX_CACHED_HASHES = 20_000
 
-KEYED = ("server", "token", "subscription", "push", "hash", "expected_hash")
+KEYED = ("server", "token", "subscription", "push", "hash", "expected_hash", "source")
 """Columns whose values are keyed hashes."""
 
 

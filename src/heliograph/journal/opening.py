@@ -26,7 +26,8 @@ def open_journal(
     if path is None:
         return None
     # Imported here because importing Arrow is slow.
-    from heliograph.journal.storage.writer import MEBIBYTE, JournalSettings, JournalWriter
+    from heliograph.journal.storage.settings import MEBIBYTE, JournalSettings
+    from heliograph.journal.storage.writer import JournalWriter
 
     settings = JournalSettings(
         seal_after=section.seal_seconds,

@@ -46,7 +46,7 @@ def encode_acknowledged(acknowledged: Acknowledged) -> bytes:
 
 
 def decode_acknowledged(data: bytes) -> Acknowledged:
-    """Raises ValueError."""
+    """Return the acknowledged numbers of a file. Raises `ValueError`."""
     try:
         runs = {
             int(boot): [(int(first), int(last)) for first, last in pairs]

@@ -1,20 +1,24 @@
 """Copy sealed segments to other storage, for a pipeline on another machine.
 
 A segment is copied atomically and once, however often it is shipped: sealed segments never change.
+The heads of runs follow the segments that they count.
 What the pipeline acknowledges there is copied back, so that the router removes what was read first.
 """
 
+import contextlib
 import logging
 import os
 import ssl
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.fs
 
+from heliograph.journal.heads import HEADS
 from heliograph.journal.readers import (
     ACKNOWLEDGED,
     decode_acknowledged,
@@ -45,6 +49,10 @@ class Target(Protocol):
         """Store a segment; return False if it exists already. Raises OSError."""
         ...
 
+    def put_head(self, name: str, data: bytes) -> None:
+        """Replace the head of a run, see `heliograph.journal.heads`. Raises OSError."""
+        ...
+
     def acknowledged(self, router: str) -> bytes | None:
         """Return the router's file of acknowledged segments, if there is one. Raises OSError."""
         ...
@@ -70,10 +78,17 @@ class FileTarget:
         self._has_rename = isinstance(self._filesystem, has_rename)
 
     def put(self, name: str, data: bytes) -> bool:
-        final = f"{self._root}/{name}"
-        known = self._filesystem.get_file_info(final)
+        known = self._filesystem.get_file_info(f"{self._root}/{name}")
         if known.type == pyarrow.fs.FileType.File and known.size == len(data):
             return False
+        self._replace(name, data)
+        return True
+
+    def put_head(self, name: str, data: bytes) -> None:
+        self._replace(f"{HEADS}/{name}", data)
+
+    def _replace(self, name: str, data: bytes) -> None:
+        final = f"{self._root}/{name}"
         folder, _, file = final.rpartition("/")
         if self._has_rename:
             self._filesystem.create_dir(folder, recursive=True)
@@ -87,7 +102,6 @@ class FileTarget:
         if self._is_local:
             sync_directory(Path(folder))
             sync_directory(Path(folder).parent)
-        return True
 
     def acknowledged(self, router: str) -> bytes | None:
         try:
@@ -111,8 +125,14 @@ class HttpTarget:
             raise StartError(f"{authority}: {exc.strerror}: name a file of certificates") from exc
 
     def put(self, name: str, data: bytes) -> bool:
+        return self._put(f"segments/{name}", data)
+
+    def put_head(self, name: str, data: bytes) -> None:
+        self._put(f"heads/{name}", data)
+
+    def _put(self, path: str, data: bytes) -> bool:
         try:
-            return self._ask("PUT", f"segments/{name}", data)[0] == 201
+            return self._ask("PUT", path, data)[0] == 201
         except urllib.error.HTTPError as exc:
             with exc:
                 text = f"{exc.code}: {exc.read().decode(errors='replace').strip()}"
@@ -154,10 +174,13 @@ class Shipper:
         """Segments that were shipped, or that the target refused for good."""
         self.refused = 0
         """Number of segments that the target refused for good."""
+        self._heads: dict[str, bytes] = {}
+        """Heads that were shipped, by name."""
 
     def ship(self) -> int:
         """Copy segments that the target does not have; return their number. Raises `StartError`."""
         try:
+            heads = self._read_heads()  # first, so that the segments that they count are found
             found = segments(self._directory)
         except OSError as exc:
             raise StartError(f"{self._directory}: {exc.strerror}: see [journal] path") from exc
@@ -175,6 +198,7 @@ class Shipper:
         for name, path in names.items():
             if name not in self._done:
                 count += self._ship(name, path)
+        self._ship_heads(heads)
         for router in sorted(routers):
             self._copy_acknowledged(router)
         return count
@@ -197,6 +221,28 @@ class Shipper:
             ) from exc
         self._done.add(name)
         return is_new
+
+    def _read_heads(self) -> dict[str, bytes]:
+        found = {}
+        for path in sorted((self._directory / HEADS).glob("[!_]*.json")):
+            with contextlib.suppress(FileNotFoundError):
+                found[path.name] = path.read_bytes()
+        return found
+
+    def _ship_heads(self, heads: Mapping[str, bytes]) -> None:
+        """Copy the heads that have changed: the segments that they count are there."""
+        for name, data in heads.items():
+            if self._heads.get(name) != data:
+                try:
+                    self._target.put_head(name, data)
+                except SegmentRefused as exc:
+                    logger.error("the head %s is refused: %s", name, exc)
+                except (OSError, pa.ArrowException) as exc:
+                    raise StartError(
+                        f"the head {name} cannot be shipped: {exc}. What was shipped is whole; run"
+                        " it again when the cause is gone"
+                    ) from exc
+        self._heads = dict(heads)
 
     def _copy_acknowledged(self, router: str) -> None:
         """Copy back what a pipeline has acknowledged at the target, for the router."""

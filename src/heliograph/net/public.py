@@ -19,6 +19,7 @@ _PRIVATE_DOMAINS = (
     # RFC 6761, RFC 6762, RFC 8375, RFC 9476, ICANN's .internal, and what networks use unregistered.
     *("localhost", "local", "internal", "home.arpa", "test", "invalid", "alt"),
     *("localdomain", "intranet", "private", "corp", "home", "lan"),
+    *("svc", "cluster", "consul", "docker"),
 )
 
 

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from heliograph.net.public import Address
+from heliograph.tasks import SharedTasks
 
 __all__ = ["Lookup", "NameNotResolved", "Resolver", "dns_lookup", "resolve"]
 
@@ -53,7 +54,7 @@ class Resolver:
         self._clock = clock
         self._known: OrderedDict[str, tuple[float, tuple[Address, ...]]] = OrderedDict()
         self._failed: OrderedDict[str, float] = OrderedDict()
-        self._running: dict[str, asyncio.Task[tuple[Address, ...]]] = {}
+        self._running = SharedTasks[str, tuple[Address, ...]]("name lookup")
         self._slots = asyncio.Semaphore(MAX_LOOKUPS)
         self._proven_slots = asyncio.Semaphore(MAX_LOOKUPS)
 
@@ -71,22 +72,17 @@ class Resolver:
             return addresses
         if now - self._failed.get(name, -FAILED_FOR) >= FAILED_FOR:
             try:
-                return await self._shared(name)
+                return await self._shared_lookup(name)
             except NameNotResolved:
                 pass
         if now - at < STALE_FOR:
             return addresses
         raise NameNotResolved("the name does not resolve")
 
-    async def _shared(self, name: str) -> tuple[Address, ...]:
-        """Wait for the one lookup of a name, which goes on if this caller is cancelled."""
-        task = self._running.get(name)
-        if task is None:
-            if len(self._running) >= MAX_QUEUED:
-                raise NameNotResolved("too many names are being resolved")
-            task = self._running[name] = asyncio.create_task(self._run(name), name="name lookup")
-            task.add_done_callback(functools.partial(self._ended, name))
-        return await asyncio.shield(task)
+    async def _shared_lookup(self, name: str) -> tuple[Address, ...]:
+        if name not in self._running and len(self._running) >= MAX_QUEUED:
+            raise NameNotResolved("too many names are being resolved")
+        return await self._running.run(name, functools.partial(self._run, name))
 
     async def _run(self, name: str) -> tuple[Address, ...]:
         async with self._proven_slots if name in self._known else self._slots:
@@ -101,11 +97,6 @@ class Resolver:
         self._failed.pop(name, None)
         _remember(self._known, name, (self._clock(), addresses))
         return addresses
-
-    def _ended(self, name: str, task: "asyncio.Task[tuple[Address, ...]]") -> None:
-        del self._running[name]
-        if not task.cancelled():
-            task.exception()  # those who wait have it
 
 
 _Known = TypeVar("_Known")

@@ -6,10 +6,12 @@ that were never verified and unused messaging routers.
 
 import asyncio
 import logging
+import time
 
 from heliograph.db.errors import DatabaseError
 from heliograph.journal.journal import NO_JOURNAL
-from heliograph.ntf.observer import NtfObserver
+from heliograph.ntf.observing.observer import NtfObserver
+from heliograph.ntf.observing.traffic import INTERVAL
 from heliograph.ntf.store import pending
 from heliograph.ntf.store.store import NtfStore
 
@@ -45,7 +47,7 @@ async def record_recovered(observer: NtfObserver, store: NtfStore, through: int)
             await asyncio.sleep(RETRY_DELAY)
             continue
         count += len(pushes)
-        observer.pushes_recovered(pushes)
+        observer.pushes.recovered(pushes)
         await observer.journal.drained(MAX_BACKLOG)
     observer.all_recovered(count, through)
 
@@ -57,17 +59,24 @@ async def record_counts(observer: NtfObserver) -> None:
         observer.record_counts()
 
 
+async def record_traffic(observer: NtfObserver) -> None:
+    """Record every few seconds what messaging routers and providers did."""
+    while observer.journal is not NO_JOURNAL:
+        await asyncio.sleep(INTERVAL)
+        observer.record_traffic(time.time())
+
+
 async def collect(store: NtfStore, observer: NtfObserver, unverified_ttl: float | None) -> None:
     """Remove, every ten minutes, what has been unused or unverified for too long."""
     while True:
-        if not store.sharing.is_leader:
+        if not store.coordinator.is_leader:
             await asyncio.sleep(COLLECTION_INTERVAL)
             continue
         try:
             if unverified_ttl is not None:
                 while removed := await store.collect_unverified(unverified_ttl, COLLECTION_PAGE):
                     observer.unverified_collected(removed)
-            await store.collect_unused_servers(UNUSED_SERVER_TTL)
+            await store.servers.collect_unused(UNUSED_SERVER_TTL)
         except DatabaseError as exc:
             logger.error("unused rows cannot be removed, retrying: %s", exc)
         await asyncio.sleep(COLLECTION_INTERVAL)

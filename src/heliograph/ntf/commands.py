@@ -1,19 +1,19 @@
-"""Authorization and execution of clients' commands."""
+"""Execution of clients' commands."""
 
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
 
-from heliograph.crypto.authorization import verify_authorization
 from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.keys import dh, generate_key_pair, public_key
 from heliograph.db.errors import DatabaseError
+from heliograph.ntf.admission import AUTH, INTERNAL, PONG, QUOTA, Admission, token_of
 from heliograph.ntf.lifecycle import may_subscribe
-from heliograph.ntf.limits import ClientState, LimitName, NtfLimits, QueuedCommand
-from heliograph.ntf.observer import NtfObserver
+from heliograph.ntf.limits import ClientState, LimitName, NtfLimits
+from heliograph.ntf.observing.observer import NtfObserver
+from heliograph.ntf.observing.traffic import DAY, source_of
 from heliograph.ntf.push.outbox import Outbox
 from heliograph.ntf.store.records import (
     CODE_SIZE,
@@ -23,15 +23,15 @@ from heliograph.ntf.store.records import (
     Token,
 )
 from heliograph.ntf.store.store import NtfStore
-from heliograph.ntf.store.subscriptions import (
+from heliograph.ntf.store.subscriptions.servers import ServerRecord
+from heliograph.ntf.store.subscriptions.subscriptions import (
     Added,
     NewSubscription,
-    ServerRecord,
     SubscriptionRefusal,
 )
 from heliograph.ntf.store.tokens import NewToken
+from heliograph.runtime.clock import steady_time
 from heliograph.runtime.limits import AddressLimit
-from heliograph.transport.server import Answer
 from heliograph.wire import ntf
 from heliograph.wire.addresses import decode_address
 from heliograph.wire.errors import ErrorCode, WireError
@@ -49,35 +49,14 @@ from heliograph.wire.requests import Request
 logger = logging.getLogger(__name__)
 
 OK = ntf.OK()
-PONG = ntf.PONG()
-AUTH = ntf.ERR(ErrorCode.AUTH)
-INTERNAL = ntf.ERR(ErrorCode.INTERNAL)
 SYNTAX = ntf.ERR(ErrorCode.CMD_SYNTAX)
-QUOTA = ntf.ERR(ErrorCode.QUOTA)
 MIN_CRON_MINUTES = 20
-
-_SUBSCRIPTION_COMMANDS = (ntf.SCHK, ntf.SDEL)
 
 Subscribe = Callable[[ServerRecord, QueueKey], None]
 
 
-class Admission(NamedTuple):
-    """Commands to execute, in order, and answers to those that are refused.
-
-    `subscriptions` are those that the commands name, by ID.
-    """
-
-    admitted: list[QueuedCommand]
-    refused: list[Answer]
-    subscriptions: dict[bytes, Subscription]
-
-
 class Commands:
-    """Authorizes and executes commands.
-
-    A refusal costs the same, cached or not and whether the entity exists or not: one check of the
-    authorization and one read of the store. Otherwise its time would show which tokens exist.
-    """
+    """Executes commands that `heliograph.ntf.admission` admitted."""
 
     def __init__(
         self,
@@ -95,85 +74,6 @@ class Commands:
         self._new_tokens = AddressLimit(limits.new_tokens_per_minute)
         self._providers = providers
         self._subscribe = subscribe
-
-    def answer_at_once(
-        self, client: ClientState, request: Request[NtfCommand]
-    ) -> NtfResponse | QueuedCommand | None:
-        """Return the answer if it needs nothing from the store, else the command or None."""
-        command = request.command
-        if isinstance(command, ntf.PING):
-            return PONG
-        if not isinstance(command, ntf.TCHK):
-            return None
-        token = self._store.cached(request.entity_id)
-        if token is None:
-            return None
-        if not client.may_command(time.monotonic()):
-            return self._quota(LimitName.COMMANDS)
-        if not _is_authorized(client, request, token.auth_key):
-            return QueuedCommand(request, is_denied=True)
-        return ntf.TKN(token.status)
-
-    async def admit(self, client: ClientState, queued: Sequence[QueuedCommand]) -> Admission:
-        """Authorize commands, with at most one read of the store for all of them."""
-        verdicts = [self._check(client, item) for item in queued]
-        token_ids: list[bytes] = []
-        subscription_ids: list[bytes] = []
-        for (request, _), verdict in zip(queued, verdicts, strict=True):
-            if verdict is None or verdict is False:
-                if isinstance(request.command, _SUBSCRIPTION_COMMANDS):
-                    subscription_ids.append(request.entity_id)
-                else:
-                    token_ids.append(_token_id(request))
-        found: dict[bytes, Subscription] = {}
-        if token_ids or subscription_ids:
-            try:
-                subscriptions = await self._store.load(token_ids, subscription_ids)
-            except DatabaseError as exc:
-                logger.error("commands cannot be served: %s", exc)
-                return Admission([], [_answer(item.request, INTERNAL) for item in queued], {})
-            found = {item.subscription_id: item for item in subscriptions}
-        admission = Admission([], [], found)
-        for item, verdict in zip(queued, verdicts, strict=True):
-            if verdict is None:
-                verdict = await self._check_loaded(client, item.request, found)
-            if verdict is True:
-                admission.admitted.append(item)
-            else:
-                admission.refused.append(_answer(item.request, verdict or AUTH))
-        return admission
-
-    def _check(self, client: ClientState, item: QueuedCommand) -> bool | ntf.ERR | None:
-        """Return whether a command is authorized, an error, or None if the store must be read."""
-        request, is_denied = item
-        command = request.command
-        if isinstance(command, ntf.PING):
-            return True
-        if is_denied:
-            return False
-        if not client.may_command(time.monotonic()):
-            return self._quota(LimitName.COMMANDS)
-        if isinstance(command, ntf.TNEW):
-            return _is_authorized(client, request, command.auth_key) or AUTH
-        if isinstance(command, _SUBSCRIPTION_COMMANDS):
-            return None
-        token = self._store.cached(_token_id(request))
-        return None if token is None else _is_authorized(client, request, token.auth_key)
-
-    async def _check_loaded(
-        self, client: ClientState, request: Request[NtfCommand], found: dict[bytes, Subscription]
-    ) -> bool:
-        token = await self._token_of(request, found)
-        is_authorized = _is_authorized(client, request, None if token is None else token.auth_key)
-        return is_authorized and token is not None
-
-    async def _token_of(
-        self, request: Request[NtfCommand], found: dict[bytes, Subscription]
-    ) -> Token | None:
-        if not isinstance(request.command, _SUBSCRIPTION_COMMANDS):
-            return await self._store.token(_token_id(request))
-        subscription = found.get(request.entity_id)
-        return None if subscription is None else await self._store.token(subscription.token_id)
 
     async def execute(self, client: ClientState, admission: Admission) -> list[NtfResponse]:
         """Return the answer to each admitted command. Consecutive SNEW are stored together."""
@@ -204,7 +104,7 @@ class Commands:
             return PONG
         if isinstance(command, ntf.TNEW):
             return await self._tnew(client, command)
-        token = await self._token_of(request, found)
+        token = await token_of(self._store, request, found)
         if token is None:
             return AUTH  # deleted by an earlier command
         match command:
@@ -213,7 +113,7 @@ class Commands:
             case ntf.TCHK():
                 return ntf.TKN(token.status)
             case ntf.TRPL():
-                return await self._trpl(command, token)
+                return await self._trpl(client, command, token)
             case ntf.TDEL():
                 return await self._tdel(token)
             case ntf.TCRN():
@@ -230,11 +130,18 @@ class Commands:
 
     # Tokens.
 
-    async def _tnew(self, client: ClientState, command: ntf.TNEW) -> NtfResponse:
+    async def _may_push_to(self, client: ClientState, device: DeviceToken) -> ntf.ERR | None:
+        """Return the error if a client may have no verification pushed to another device now."""
+        self._observer.traffic.registration(client.address)
         is_few = self._new_tokens.take(client.address, time.monotonic())
-        if not is_few or not await self._store.sharing.may_register(client.address):
+        if not is_few or not await self._store.coordinator.may_register(client.address):
             return self._quota(LimitName.NEW_TOKENS)
-        refusal = self._refusal(command.token)
+        if self._is_paused(client.address, steady_time()):
+            return self._quota(LimitName.PAUSED)
+        return self._refusal(device)
+
+    async def _tnew(self, client: ClientState, command: ntf.TNEW) -> NtfResponse:
+        refusal = await self._may_push_to(client, command.token)
         if refusal is not None:
             return refusal
         keys = generate_key_pair(Algorithm.X25519)
@@ -273,13 +180,14 @@ class Commands:
         self._observer.token_verified(verified, repeated=repeated, removed=removed, due=pushes)
         return OK
 
-    async def _trpl(self, command: ntf.TRPL, token: Token) -> NtfResponse:
-        refusal = self._refusal(command.token)
+    async def _trpl(self, client: ClientState, command: ntf.TRPL, token: Token) -> NtfResponse:
+        refusal = await self._may_push_to(client, command.token)
         if refusal is not None:
             return refusal
-        replaced, pushes = await self._store.replace(
+        replaced, pushes, removed = await self._store.replace(
             token.token_id, command.token, os.urandom(CODE_SIZE)
         )
+        self._observer.tokens_removed(removed, "superseded")
         if replaced is None:
             return AUTH
         self._observer.token_replaced(replaced)
@@ -334,6 +242,13 @@ class Commands:
         self._observer.subscription_deleted(subscription.token_id, subscription.subscription_id)
         return OK
 
+    def _is_paused(self, address: str, now: float) -> bool:
+        """Return whether registrations are paused; a pause may have begun yesterday."""
+        sources = (source_of(address, at) for at in (now, now - DAY))
+        hash_of = self._observer.journal.hash_of
+        hashes = (hash_of("source", item) for item in sources)
+        return self._store.restrictions.is_paused(hashes, int(now * 1000))
+
     def _quota(self, limit: LimitName) -> ntf.ERR:
         self._observer.quota_exceeded(limit)
         return QUOTA
@@ -371,19 +286,3 @@ def _new_subscription(command: ntf.SNEW, token: Token) -> NewSubscription | ntf.
         command.queue.notifier_id,
         command.notifier_key,
     )
-
-
-def _token_id(request: Request[NtfCommand]) -> bytes:
-    """Return the ID of the token that a command names, other than by a subscription."""
-    command = request.command
-    return command.token_id if isinstance(command, ntf.SNEW) else request.entity_id
-
-
-def _is_authorized(client: ClientState, request: Request[NtfCommand], key: bytes | None) -> bool:
-    return verify_authorization(
-        key, client.session_private, request.corr_id, request.authorized, request.auth
-    )
-
-
-def _answer(request: Request[NtfCommand], message: NtfResponse) -> Answer:
-    return Answer(request.corr_id, request.entity_id, message)

@@ -165,7 +165,8 @@ class LimitOptions:
 
     new_tokens_per_minute: int | None = option(
         None,
-        "Registrations from one address; clients behind one proxy share it. If not set: 60, and"
+        "Registrations and replaced device tokens from one address; clients behind one proxy share"
+        " it. If not set: 60, and"
         " connections from this machine, such as those of a Tor daemon, are not limited.",
         minimum=0,
         example=60,
@@ -217,16 +218,20 @@ class DeliveryOptions:
     )
     backoff_first_seconds: float = option(
         1.0,
-        "The wait after a push failed twice. It doubles with each failure.",
+        "The wait after the first failure of a push. It doubles with each further one.",
         unit="seconds",
         above=0,
     )
     backoff_last_seconds: float = option(
-        300.0, "The longest wait between two attempts.", unit="seconds", above=0
+        300.0,
+        "The longest of these waits. A provider that asks for more gets it, up to ten minutes.",
+        unit="seconds",
+        above=0,
     )
     refused_seconds: float = option(
         300.0,
-        "The wait after a provider refused a push for a reason that only you can fix.",
+        "The wait after a provider refused a push for a reason that only you can fix. The first"
+        " seven attempts follow each other sooner: the reason may be a clock that jumped.",
         unit="seconds",
         above=0,
     )

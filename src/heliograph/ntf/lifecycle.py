@@ -18,7 +18,7 @@ from heliograph.wire.ntf.tokens import InvalidReason, TokenStatus
 
 class TokenTransition(Enum):
     REGISTERED_AGAIN = "TNEW with the same keys"
-    DELIVERED = "the provider took the verification push"
+    VERIFICATION_ACCEPTED = "the provider took the verification push"
     VERIFIED = "TVFY with the right code"
     REPLACED = "TRPL"
 
@@ -56,5 +56,5 @@ def step(status: TokenStatus, event: TokenEvent) -> TokenStatus:
             return status if may_verify(status) else TokenStatus.REGISTERED
         case TokenTransition.VERIFIED:
             return TokenStatus.ACTIVE if may_verify(status) else status
-        case TokenTransition.DELIVERED:
+        case TokenTransition.VERIFICATION_ACCEPTED:
             return TokenStatus.CONFIRMED if status is TokenStatus.REGISTERED else status

@@ -25,6 +25,8 @@ class LimitName(Enum):
 
     COMMANDS = "commands"
     NEW_TOKENS = "new_tokens"
+    PAUSED = "paused"
+    """Of new tokens, while registrations from their network, or all, are paused."""
     SUBSCRIPTIONS = "subscriptions"
 
 

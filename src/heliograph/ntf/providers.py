@@ -20,7 +20,7 @@ from heliograph.push.null import NullProvider
 from heliograph.push.provider import Provider
 from heliograph.push.vapid import Vapid, generate_vapid_key
 from heliograph.push.webpush import WebPushConfig, WebPushProvider
-from heliograph.runtime.errors import ConfigError
+from heliograph.runtime.errors import ConfigError, file_error
 from heliograph.runtime.files import write_file
 from heliograph.wire.ntf.tokens import PushProvider
 
@@ -181,4 +181,4 @@ def _read(directory: Path, name: str, key: str) -> bytes:
     try:
         return file.read_bytes()
     except OSError as exc:
-        raise ConfigError([f"{key}: {file}: cannot be read: {exc.strerror}"]) from exc
+        raise ConfigError([f"{key}: {file_error(exc, file, 'cannot be read')}"]) from exc

@@ -8,24 +8,26 @@ from dataclasses import dataclass, field
 from heliograph.db.database import Database
 from heliograph.db.errors import DatabaseError
 from heliograph.journal.journal import NO_JOURNAL, Journal
-from heliograph.ntf.background import collect, record_counts, record_recovered
+from heliograph.ntf.admission import Authorizer
+from heliograph.ntf.background import collect, record_counts, record_recovered, record_traffic
 from heliograph.ntf.cluster.member import ClusterMember
 from heliograph.ntf.cluster.roster import LEASE
 from heliograph.ntf.cluster.subscribers import ShardSubscribers
 from heliograph.ntf.cluster.tables import Process
 from heliograph.ntf.commands import Commands
 from heliograph.ntf.limits import ClientState, NtfLimits, QueuedCommand
-from heliograph.ntf.observer import NtfObserver
+from heliograph.ntf.observing.observer import NtfObserver
+from heliograph.ntf.observing.stats import Stats
 from heliograph.ntf.push.cron import Cron
 from heliograph.ntf.push.outbox import Outbox, OutboxSettings
-from heliograph.ntf.stats import Stats
-from heliograph.ntf.store.pending import NmsgOutcome
+from heliograph.ntf.push.waker import Waker
+from heliograph.ntf.store.receiving import NmsgOutcome
 from heliograph.ntf.store.records import Incoming
 from heliograph.ntf.store.schema import MIGRATIONS
 from heliograph.ntf.store.store import NtfStore
 from heliograph.ntf.subscriber.settings import SubscriberSettings
 from heliograph.ntf.subscriber.subscribers import SmpSubscribers
-from heliograph.opening import Closing
+from heliograph.opening import Closing, opening
 from heliograph.push.provider import Provider
 from heliograph.runtime.limits import allowance_for
 from heliograph.tasks import TaskScope
@@ -82,6 +84,10 @@ class NtfRouter(Closing):
         self.outbox = Outbox(self.store, providers, self.observer, settings.outbox)
         self._database = database
         self._cron = Cron(database, self.outbox, settings.push_ttl, member)
+        self._waker = Waker(
+            database, self.outbox, self.observer, settings.push_ttl, self.store.coordinator
+        )
+        self._authorizer = Authorizer(self.store, self.outbox, self.observer)
         self._commands = Commands(
             self.store,
             self.outbox,
@@ -92,14 +98,23 @@ class NtfRouter(Closing):
         )
         self._tasks = TaskScope()
         self.subscribers: SmpSubscribers | ShardSubscribers = (
-            SmpSubscribers(self.store, self.observer, self._receive, settings.subscriber)
+            SmpSubscribers(
+                self.store.servers,
+                self.observer,
+                self._receive,
+                settings.subscriber,
+                self.store.restrictions,
+            )
             if member is None
-            else ShardSubscribers(member, self.observer, self._receive, settings.subscriber)
+            else ShardSubscribers(
+                member, self.observer, self._receive, settings.subscriber, self.store.restrictions
+            )
         )
         self._storing_tasks = TaskScope()
         self._lease_tasks = TaskScope()
 
     @classmethod
+    @opening
     async def start(
         cls,
         url: str,
@@ -113,6 +128,7 @@ class NtfRouter(Closing):
         return await router._begin()
 
     @classmethod
+    @opening
     async def join(
         cls,
         url: str,
@@ -130,6 +146,7 @@ class NtfRouter(Closing):
             url, process, lease=settings.lease, registrations=settings.limits.new_tokens_per_minute
         )
         router = cls(member.database, providers, settings, journal or NO_JOURNAL, member)
+        member.resumed = router.outbox.wake
         router._lease_tasks.spawn(member.run(), name="lease")
         return await router._begin()
 
@@ -145,9 +162,11 @@ class NtfRouter(Closing):
         observer.started()
         spawn(router.outbox.run(), name="outbox")
         spawn(router._cron.run(), name="periodic pushes")
+        spawn(router._waker.run(), name="wakes")
         spawn(router.subscribers.run(), name="subscribers")
         spawn(record_recovered(observer, store, store.last_seq), name="recovered pushes")
         spawn(record_counts(observer), name="command counts")
+        spawn(record_traffic(observer), name="traffic counts")
         spawn(collect(store, observer, router.settings.unverified_ttl), name="collection")
         return router
 
@@ -234,7 +253,7 @@ class NtfRouter(Closing):
         answers: list[Answer] = []
         queued: list[QueuedCommand] = []
         for index, request in enumerate(requests):
-            answer = self._commands.answer_at_once(client, request)
+            answer = self._authorizer.answer_at_once(client, request)
             if answer is None or isinstance(answer, QueuedCommand):
                 first = QueuedCommand(request) if answer is None else answer
                 queued = [first, *map(QueuedCommand, requests[index + 1 :])]
@@ -250,7 +269,7 @@ class NtfRouter(Closing):
             queued, client.backlog = client.backlog, []
             unanswered = [item.request for item in queued]
             try:
-                admission = await self._commands.admit(client, queued)
+                admission = await self._authorizer.admit(client, queued)
                 if admission.refused:
                     connection.answer(admission.refused)
                 unanswered = [item.request for item in admission.admitted]
@@ -288,6 +307,6 @@ class NtfRouter(Closing):
                 delay = min(delay * 2, MAX_STORE_DELAY)
         self.outbox.offer(stored.pushes)
         self.observer.notifications_stored(server_id, stored)
-        if not stored.unknown:
+        if not stored.undeliverable:
             return 0
         return sum(item.outcome is NmsgOutcome.UNKNOWN for item in stored.received)

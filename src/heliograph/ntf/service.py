@@ -26,12 +26,12 @@ from heliograph.ntf.cluster.member import ClusterMember
 from heliograph.ntf.cluster.supervisor import PORT_FILE, WORKERS, worker_directory
 from heliograph.ntf.cluster.tables import Process
 from heliograph.ntf.config import NtfConfig
-from heliograph.ntf.metrics import NtfCollector
+from heliograph.ntf.observing.metrics import NtfCollector
+from heliograph.ntf.observing.stats import Stats
 from heliograph.ntf.providers import make_providers
 from heliograph.ntf.reference.control import NtfControlPort
 from heliograph.ntf.reference.statslog import NtfStatsLog
 from heliograph.ntf.router import NtfRouter
-from heliograph.ntf.stats import Stats
 from heliograph.ntf.store import totals
 from heliograph.ntf.store.schema import MIGRATIONS
 from heliograph.runtime import logs
@@ -124,7 +124,7 @@ def _snapshots(
     interval = config.snapshots.interval_seconds
     store = router.store
     return export_snapshots(
-        folder, identity.router, Part.NTF.value, take, interval, lambda: store.sharing.is_leader
+        folder, identity.router, Part.NTF.value, take, interval, lambda: store.coordinator.is_leader
     )
 
 

@@ -14,7 +14,7 @@ from heliograph.runtime.errors import StartError, store_errors
 from heliograph.runtime.identity import load_identity
 from heliograph.runtime.listening import refused
 from heliograph.runtime.reference.storelog import UnfinishedImport
-from heliograph.transport.loop import reserve_port
+from heliograph.transport.accepting import reserve_port
 
 __all__ = ["supervise"]
 

@@ -30,7 +30,7 @@ from heliograph.device.ports import Platform
 from heliograph.device.states import AppState, CoreState, PreviewMode
 from heliograph.device.store import FILE, DeviceStore
 from heliograph.journal.journal import NO_JOURNAL, Journal
-from heliograph.opening import opening
+from heliograph.opening import Closing, opening
 from heliograph.phone.app import NTF, AppSession
 from heliograph.phone.core import SMP, AgentCore, SharedSettings, routed
 from heliograph.phone.errors import PhoneError, SendRefused
@@ -74,7 +74,7 @@ class PhoneStatus:
     """The address of the notification router that has the token."""
 
 
-class Phone:
+class Phone(Closing):
     """A phone. Use `create`, or `open` for an existing one."""
 
     def __init__(
@@ -181,16 +181,13 @@ class Phone:
         profile = await self.profiles.active()
         if user is not None:
             profile = await self.profiles.find(user, password)
-        agent = await Agent.open(
+        async with Agent.open(
             self.place,
             passphrase=self._passphrase,
             settings=await routed(self.store, self._settings),
             journal=self.journal,
-        )
-        try:
+        ) as agent:
             yield AppSession(self.store, agent, profile)
-        finally:
-            await agent.close()
 
     def core(self, *, workers: bool = False) -> AgentCore:
         return AgentCore(
@@ -224,12 +221,9 @@ class Phone:
     async def catch_up(self) -> bool:
         """Perform pending work as far as routers answer, and return whether none is left."""
         settings = self._settings
-        store = await AgentStore.open(self.place, self._passphrase, cost=settings.cost)
-        try:
+        async with AgentStore.open(self.place, self._passphrase, cost=settings.cost) as store:
             if not await pending.has_work(store, settings.ntf, time.time()):
                 return True
-        finally:
-            await store.close()
         async with self.app() as app:
             return await app.settle()
 

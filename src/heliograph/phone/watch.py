@@ -140,7 +140,7 @@ class Watch:
 
     async def _wake(self) -> None:
         """Run a background refresh within the time that the platform allows."""
-        waking = asyncio.ensure_future(self._app.wake())
+        waking = self._tasks.spawn(self._app.wake(), name="wake", is_awaited=True)
         done, _ = await asyncio.wait({waking}, timeout=REFRESH_LIMIT)
         if not done:
             await self._app.expire()

@@ -1,16 +1,17 @@
 """The account: notifications by outcome, and the verdict whether any is unaccounted for."""
 
 import logging
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from pyspark.sql import DataFrame, Row, functions as f
 
 from heliograph.documents import JsonObject
+from heliograph.pipeline.jobs.reach import Lag, utc
 from heliograph.pipeline.jobs.windows import Gap
+from heliograph.pipeline.objectives.budget import Objectives
 from heliograph.pipeline.vocabulary import OUTCOMES, UNACCOUNTED
 
 logger = logging.getLogger(__name__)
@@ -33,17 +34,22 @@ class Verdict(Enum):
 
     COMPLETE = "complete"
     """Every notification has an outcome, and no event is missing."""
+    LAGGING = "lagging"
+    """The same as far as the journals reach, but a router lags: nobody knows what is missing."""
     GAPS = "gaps"
     """Events are known to be missing, and explain every notification without an outcome."""
     MISSING = "missing"
     """A notification has no outcome, and no known gap explains it."""
 
 
-def verdict(unaccounted: int, explained: int, missing_events: int) -> Verdict:
-    """Judge the numbers of notifications without outcome, those that gaps explain, and of gaps."""
+def verdict(unaccounted: int, explained: int, missing_events: int, lags: int) -> Verdict:
+    """Judge the numbers of notifications without outcome, those that gaps explain, of missing
+    events, and of routers that lag."""
     if unaccounted > explained:
         return Verdict.MISSING
-    return Verdict.GAPS if missing_events or unaccounted else Verdict.COMPLETE
+    if missing_events or unaccounted:
+        return Verdict.GAPS
+    return Verdict.LAGGING if lags else Verdict.COMPLETE
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,11 @@ class Account:
     """Number of unaccounted notifications that a known gap may explain."""
     quarantined: int = 0
     """Segments and events in quarantine: what they contain is missing."""
+    objectives: Objectives = field(default_factory=Objectives)
+    lags: tuple[Lag, ...] = ()
+    """Routers and journals of which nobody knows what is missing."""
+    until: int = 0
+    """The time until which all routers that run are known, in microseconds; 0 if none is."""
 
     @property
     def missing_events(self) -> int:
@@ -66,7 +77,8 @@ class Account:
     @property
     def verdict(self) -> Verdict:
         missing = self.missing_events + self.quarantined
-        return verdict(self.outcomes.get(UNACCOUNTED, 0), self.explained, missing)
+        unaccounted = self.outcomes.get(UNACCOUNTED, 0)
+        return verdict(unaccounted, self.explained, missing, len(self.lags))
 
     @property
     def is_complete(self) -> bool:
@@ -149,9 +161,5 @@ def _hour(row: Row) -> Hour:
 
 def _described(row: JsonObject) -> str:
     times = ((name, value) for name, value in row.items() if name.endswith("_at") and value)
-    text = ", ".join(f"{name} {_utc(value)}" for name, value in times if name != "first_at")
+    text = ", ".join(f"{name} {utc(value)}" for name, value in times if name != "first_at")
     return f"{row['notification']}: {text}"
-
-
-def _utc(microseconds: int) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(microseconds / 1e6)) + " UTC"

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from heliograph.actions.table import query
 from heliograph.journal.readers import (
     ACKNOWLEDGED,
     Acknowledged,
@@ -110,6 +110,5 @@ def damaged_segments(place: str | Path) -> list[str]:
     from deltalake import DeltaTable
 
     url = f"{Storage(place).delta_url}/quarantine"
-    table = pa.table(DeltaTable(url).to_pyarrow_table(columns=["event_id", "raw"]))
-    whole = table.filter(pc.is_null(table["raw"]))
+    whole = query(DeltaTable(url), "event_id", "WHERE raw IS NULL")
     return [str(name) for name in whole["event_id"].to_pylist() if name]

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from heliograph.pipeline.jobs import closing, health
 from heliograph.pipeline.jobs.outcomes import closed_rows, decide_marks
-from heliograph.pipeline.jobs.routers import router_facts, watermark
+from heliograph.pipeline.jobs.routers import watermark
 from heliograph.pipeline.runner import Pipeline
 from heliograph.pipeline.tables import store
 from heliograph.pipeline.tables.store import Write
@@ -29,8 +29,7 @@ def close(pipeline: Pipeline, all_before: int = 0) -> int:
     update_sums(pipeline)  # of a closing that was interrupted
     pipeline.update_ledger()
     pinned = pipeline.pinned()
-    facts = router_facts(pinned.offsets.routers, pinned.settings.outcomes.retire_after)
-    before = max(closing.cutoff(watermark(facts)), all_before)
+    before = max(closing.cutoff(watermark(pinned.routers())), all_before)
     files = pinned.snapshot.open_marks
     if not files or before <= pinned.closed_until:
         return 0

@@ -10,13 +10,15 @@ from pathlib import Path
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from heliograph.pipeline.jobs import coverage
+from heliograph.documents import JsonMapping
+from heliograph.pipeline.objectives.budget import ObjectiveState
+from heliograph.pipeline.objectives.describing import provider_of
 from heliograph.pipeline.status import status
 from heliograph.pipeline.vocabulary import UNACCOUNTED
 from heliograph.runtime.errors import StartError
 from heliograph.runtime.metrics import CONTENT_TYPE, counter, expose, gauge, process_registry
 
-VERDICTS = ("complete", "gaps", "missing")
+VERDICTS = ("complete", "lagging", "gaps", "missing")
 
 
 class PipelineCollector(Collector):
@@ -31,7 +33,7 @@ class PipelineCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         try:
             found = status(self._place, self._journals, time.time())
-        except StartError:
+        except (StartError, OSError):
             return
         offsets, account = found.offsets, found.account
         prefix = "heliograph_pipeline"
@@ -49,7 +51,7 @@ class PipelineCollector(Collector):
         known = dict.fromkeys(offsets.routers, 0.0)
         doc = "The same by router, by its ID in the journal; 0 if all is ingested."
         yield gauge(f"{prefix}_router_lag_seconds", doc, {**known, **found.lag_by_router}, "router")
-        gaps = coverage.gaps(offsets.seen, offsets.edges, offsets.routers)
+        gaps = found.gaps
         doc = "Events known to be missing: gaps in sequence numbers."
         yield gauge(f"{prefix}_missing_events", doc, sum(gap.events for gap in gaps))
         missing = dict(known)
@@ -64,8 +66,35 @@ class PipelineCollector(Collector):
         doc = "Notifications without an outcome, as of the last account."
         unaccounted = account.get("outcomes", {}).get(UNACCOUNTED, 0)
         yield gauge(f"{prefix}_unaccounted_notifications", doc, unaccounted)
-        said = {name: float(account.get("verdict") == name) for name in VERDICTS}
-        yield gauge(f"{prefix}_verdict", "1 for the last verdict.", said, "verdict")
+        said = {name: float(found.verdict == name) for name in VERDICTS}
+        yield gauge(f"{prefix}_verdict", "1 for the verdict.", said, "verdict")
+        doc = "Routers and journals of which nobody knows what is missing."
+        yield gauge(f"{prefix}_lagging", doc, len(found.lags))
+        yield from _objectives(account.get("objectives", {}))
+
+
+def _objectives(objectives: JsonMapping) -> Iterator[Metric]:
+    """Yield the objectives of the last account. A rate that is not known has no sample."""
+    prefix = "heliograph_pipeline_objective"
+    doc = "When the windows of the objectives end, in Unix time; 0 if none was measured."
+    yield gauge(f"{prefix}s_timestamp_seconds", doc, objectives.get("until", 0.0))
+    doc = "1 for the state of an objective over 30 days, by provider."
+    states = Metric(f"{prefix}_state", doc, "gauge")
+    doc = "Share of the error budget of 30 days that is left; negative if it is used up."
+    budgets = Metric(f"{prefix}_budget_left_ratio", doc, "gauge")
+    doc = "How many times as fast as allowed the error budget is used, by window."
+    rates = Metric(f"{prefix}_burn_rate", doc, "gauge")
+    for result in objectives.get("results", ()):
+        labels = {"objective": result["objective"], "provider": provider_of(result)}
+        for state in ObjectiveState:
+            value = float(result["state"] == state)
+            states.add_sample(states.name, {**labels, "state": state.value}, value)
+        if result["budget_left"] is not None:
+            budgets.add_sample(budgets.name, labels, result["budget_left"])
+        for window, rate in result["burn"].items():
+            if rate is not None:
+                rates.add_sample(rates.name, {**labels, "window": window}, rate)
+    yield from (states, budgets, rates)
 
 
 @contextmanager

@@ -1,9 +1,5 @@
-"""Run the jobs over the tables: a batch of segments at a time, each with one commit.
+"""Run the jobs over the tables: those that update them, and those that read them merged."""
 
-The same code streams and runs once: a stream is batches until it is stopped.
-"""
-
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,56 +7,59 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 
-from heliograph.pipeline import source
+from heliograph.pipeline import views
 from heliograph.pipeline.account import Account, Hour, count_outcomes, hours_of
-from heliograph.pipeline.ingesting import batches, reading
-from heliograph.pipeline.ingesting.batches import SINGLE_TASK_BYTES
-from heliograph.pipeline.ingesting.fairness import interleave
-from heliograph.pipeline.jobs import closing, coverage, ingest, ledger, outcomes, stats
+from heliograph.pipeline.ingesting.heads import decode_heads, read_heads
+from heliograph.pipeline.ingesting.ingester import Ingester, IngestSettings
+from heliograph.pipeline.jobs import (
+    closing,
+    coverage,
+    ledger,
+    outcomes,
+    rates,
+    reach,
+    stats,
+    tokens as token_job,
+)
 from heliograph.pipeline.jobs.outcomes import OutcomeSettings
-from heliograph.pipeline.jobs.routers import router_facts, with_summary
+from heliograph.pipeline.jobs.reach import Heads, Lag
+from heliograph.pipeline.jobs.routers import (
+    RouterFacts,
+    newest_at,
+    router_facts,
+    watermark,
+)
 from heliograph.pipeline.jobs.windows import Gap
-from heliograph.pipeline.source import Segment
-from heliograph.pipeline.spark.columns import QUARANTINE
-from heliograph.pipeline.spark.failures import FAILURES, cause
-from heliograph.pipeline.spark.local import local
+from heliograph.pipeline.objectives.objective import DEFAULTS, Objective
+from heliograph.pipeline.spark import partitions
+from heliograph.pipeline.spark.partitions import SINGLE_TASK_BYTES
 from heliograph.pipeline.sums import closed_hours
 from heliograph.pipeline.tables import store
-from heliograph.pipeline.tables.offsets import Offsets
-from heliograph.pipeline.tables.store import Write, Written
+from heliograph.pipeline.tables.offsets import Offsets, read_account
+from heliograph.pipeline.tables.store import Write
 from heliograph.pipeline.tables.tables import DataFile, Snapshot, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-logger = logging.getLogger(__name__)
-
-READ_ATTEMPTS = 3
-PER_PARTITION = 8 << 20
 BROADCAST = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class RunSettings:
-    """Settings of a run. `journals` are directories, or URLs that Spark can read."""
+class RunSettings(IngestSettings):
+    """Settings of a run."""
 
-    journals: tuple[str, ...] = ()
-    batch_bytes: int = 256 << 20
-    batch_files: int = 2000
-    read_retry_time: float = 5.0
-    """Seconds to retry an unreadable segment before it is quarantined."""
     outcomes: OutcomeSettings = field(default_factory=OutcomeSettings)
+    objectives: tuple[Objective, ...] = DEFAULTS
 
 
-@dataclass(frozen=True, slots=True)
-class BatchResult:
-    """Counts and duration of one batch."""
+@dataclass(slots=True)
+class _Known:
+    """Facts that all readers of the same tables share."""
 
-    segments: int
-    events: int
-    duplicates: int
-    quarantined: int
-    seconds: float
+    hours: dict[str, list[Hour]] = field(default_factory=dict)
+    """Sums of closed notifications, by file."""
+    heads: Heads | None = None
 
 
 class Pipeline:
@@ -70,15 +69,8 @@ class Pipeline:
         self.spark = spark
         self.tables = tables
         self.settings = settings
-        self._finders = [source.SegmentFinder(place, spark) for place in settings.journals]
-        self._failures: dict[str, tuple[float, int]] = {}
-        self.known_hours: dict[str, list[Hour]] = {}
-        """Sums of closed notifications, by file."""
-
-    @property
-    def is_retrying(self) -> bool:
-        """True if segments that could not be read will be retried."""
-        return bool(self._failures)
+        self.ingester = Ingester(spark, tables, settings)
+        self._known = _Known()
 
     @property
     def snapshot(self) -> Snapshot:
@@ -92,125 +84,18 @@ class Pipeline:
         """Return a reader of the current snapshot, unaffected by later commits."""
         return self._with(self.tables.pinned())
 
-    def beside(self) -> "Pipeline":
+    def for_another_thread(self) -> "Pipeline":
         """Return a pipeline over the same tables, for another thread."""
         return self._with(self.tables)
 
     def _with(self, tables: Tables) -> "Pipeline":
         made = Pipeline(self.spark.newSession(), tables, self.settings)
-        made.known_hours = self.known_hours
+        made._known = self._known
         return made
-
-    # Ingest.
-
-    def waiting(self) -> list[Segment]:
-        """Return the segments of all journals that were not ingested yet, in fair order."""
-        return interleave(
-            item
-            for journal in self.settings.journals
-            for item in source.list_segments(journal, self.spark)
-            if not source.is_ingested(item, self.offsets)
-        )
-
-    def poll(self) -> list[Segment]:
-        """Return the same as `waiting`, cheaper; a new run may be noticed some seconds later."""
-        now = time.monotonic()
-        return interleave(
-            item for finder in self._finders for item in finder.new(self.offsets, now)
-        )
-
-    def still_waiting(self, waiting: Sequence[Segment]) -> list[Segment]:
-        """Return the segments that were not ingested meanwhile."""
-        return [item for item in waiting if not source.is_ingested(item, self.offsets)]
-
-    def ingest_batch(self, waiting: Sequence[Segment] | None = None) -> BatchResult | None:
-        """Read, check and commit one batch. Return None if no segment is waiting."""
-        started = time.monotonic()
-        batch = self._batch(self.waiting() if waiting is None else waiting)
-        readable, failed = reading.sort_out(batch)
-        broken = self._given_up(failed)
-        if not readable and not broken:
-            return None
-        try:
-            return self._commit_batch(readable, broken, started)
-        except FAILURES as exc:
-            # A page cannot be read, or a file was removed: ingest the others.
-            damaged, absent = reading.find_damage(self.spark, readable)
-            if not damaged and not absent:
-                raise
-            logger.warning("%d segments cannot be read: %s", len(damaged) + len(absent), cause(exc))
-            bad = {*damaged, *absent}
-            readable = [item for item in readable if item.name not in bad]
-            broken |= self._given_up(damaged)
-        return self._commit_batch(readable, broken, started) if readable or broken else None
-
-    def _given_up(self, failed: Mapping[str, str]) -> dict[str, str]:
-        """Return the segments whose retries are exhausted, with the reason."""
-        now = time.monotonic()
-        given_up = {}
-        for name, reason in failed.items():
-            since, count = self._failures.get(name, (now, 0))
-            self._failures[name] = since, count + 1
-            if count + 1 >= READ_ATTEMPTS and now - since >= self.settings.read_retry_time:
-                logger.error("%s is quarantined: %s", name, reason)
-                given_up[name] = reason
-        return given_up
-
-    def _batch(self, waiting: Sequence[Segment]) -> list[Segment]:
-        chosen: list[Segment] = []
-        size = 0
-        for item in waiting[: self.settings.batch_files]:
-            if chosen and size + item.size > self.settings.batch_bytes:
-                break
-            chosen.append(item)
-            size += item.size
-        return chosen
-
-    def _commit_batch(
-        self, readable: Sequence[Segment], broken: dict[str, str], started: float
-    ) -> BatchResult:
-        summary, added = ingest.Summary(0, 0, {}, {}, {}, {}, {}), Written()
-        if readable:
-            self.partition(sum(item.size for item in readable))
-            summary, added = batches.take(self.spark, self.tables, readable)
-        if broken:
-            rows = [(name, reason, None) for name, reason in sorted(broken.items())]
-            frame = local(self.spark, rows, QUARANTINE).coalesce(1)
-            files = store.write(self.tables, [Write("quarantine", frame)])["quarantine"]
-            added["quarantine"] = (*added.get("quarantine", ()), *files)
-        result = BatchResult(
-            len(readable) + len(broken),
-            summary.new,
-            summary.rows - summary.wrong - summary.new,
-            summary.wrong + len(broken),
-            time.monotonic() - started,
-        )
-        names = {item.name for item in readable} | set(broken)
-        regular = [source.segment(name, "", 0, 0.0) for name in sorted(names)]
-        if added.get("quarantine"):
-            # First: if the next commit fails, the rows are written again, but count once.
-            self.tables.commit("quarantine", added["quarantine"])
-
-        def changed(offsets: Offsets) -> Offsets:
-            seen = source.merged(offsets.seen, summary.numbers)
-            return replace(
-                offsets,
-                seen=seen,
-                edges=coverage.with_times(offsets.edges, seen, summary.times),
-                counts=_counted(offsets.counts, result),
-                routers=with_summary(offsets.routers, summary),
-                **source.with_ingested(offsets, regular),
-            )
-
-        self.tables.commit("events", added.get("events", ()), offsets=changed)
-        for name in names:
-            self._failures.pop(name, None)
-        return result
 
     def partition(self, size: int) -> None:
         """Set the number of partitions so that each fits into memory."""
-        number = 1 if size < SINGLE_TASK_BYTES else max(2, min(size // PER_PARTITION, 2000))
-        self.spark.conf.set("spark.sql.shuffle.partitions", str(number))
+        partitions.set_number(self.spark, size)
 
     # The ledger.
 
@@ -244,7 +129,7 @@ class Pipeline:
         folded, tail = self.read("marks", self.snapshot.open_marks), self._since("marks")
         if not tail:
             return folded
-        new = ledger.slim(self._events(tail))
+        new = ledger.milestones(self._events(tail))
         return folded.unionByName(new, allowMissingColumns=True)
 
     def settlements(self) -> DataFrame:
@@ -278,25 +163,62 @@ class Pipeline:
         files = (*self.snapshot.of("marks"), *self._since("marks"))
         self.partition(sum(file.size for file in files))
         tokens = sum(file.size for file in self.snapshot.of("settlements"))
-        settings = self.settings.outcomes
-        routers = router_facts(self.offsets.routers, settings.retire_after)
+        settings, routers = self.settings.outcomes, self.routers()
         return decide(marks, self.settlements(), routers, settings, tokens < BROADCAST, self.gaps())
+
+    @property
+    def heads(self) -> Heads:
+        """Return the heads of runs, as of the last account, also of another process."""
+        if self._known.heads is None:
+            account = read_account(self.tables.storage.url)
+            self._known.heads = decode_heads(account.get("heads", {}))
+        return self._known.heads
+
+    def routers(self) -> list[RouterFacts]:
+        """Return the facts of all routers, as far as they are known."""
+        offsets = self.offsets
+        until = reach.known_until(offsets.seen, offsets.routers, self.heads)
+        return router_facts(offsets.routers, self.settings.outcomes.retire_after, until)
 
     def gaps(self) -> list[Gap]:
         """Return the sequence numbers known to be missing."""
-        return coverage.gaps(self.offsets.seen, self.offsets.edges, self.offsets.routers)
+        offsets = self.offsets
+        return coverage.gaps(offsets.seen, offsets.edges, offsets.routers, self.heads)
 
-    def account(self) -> Account:
+    def lags(self, now: float) -> list[Lag]:
+        """Return what lagged at the Unix time `now`."""
+        offsets = self.offsets
+        return reach.lags(
+            offsets.seen, offsets.routers, self.heads, now, self.settings.outcomes.grace
+        )
+
+    def account(self, now: float | None = None) -> Account:
         """Count outcomes. Log the first unaccounted rows as errors.
 
         Reads what is open and what is new; of closed notifications there are sums.
         """
+        now = time.time() if now is None else now
+        if self.settings.journals:
+            self._known.heads = read_heads(self.settings.journals, self.spark, self.offsets, now)
         reopened = self.reopened()
         changed = () if reopened is None else hours_of(outcomes.closed_rows(reopened))
         rows = self.decided(self.marks(reopened))
-        closed = closed_hours(self.snapshot, self.read, self.known_hours)
+        closed = closed_hours(self.snapshot, self.read, self._known.hours)
         account = count_outcomes(rows, self.gaps(), closed, changed)
-        return replace(account, quarantined=self.offsets.counts.get("quarantined", 0))
+        lagging = (
+            *self.lags(self.heads.at),
+            *reach.stale(self.heads, now),
+            *reach.without_receivers(account.outcomes, self.offsets.routers),
+        )
+        quarantined = self.offsets.counts.get("quarantined", 0)
+        until = watermark(self.routers())
+        return replace(
+            account,
+            quarantined=quarantined,
+            objectives=views.objectives(self, rows, reopened),
+            lags=lagging,
+            until=until,
+        )
 
     # Statistics.
 
@@ -306,8 +228,34 @@ class Pipeline:
             {
                 "counts": lambda events: stats.counts(events).coalesce(1),
                 "actives": lambda events: stats.actives(events).coalesce(1),
+                "tokens": lambda events: token_job.tokens(events).coalesce(1),
             }
         )
+
+    def tokens(self) -> DataFrame:
+        """Return one row per token, as of the last commit."""
+        folded, tail = self.read("tokens"), self._since("tokens")
+        if not tail:
+            return token_job.merge_tokens(folded)
+        return token_job.merge_tokens(folded.unionByName(token_job.tokens(self._events(tail))))
+
+    def receipts(self) -> DataFrame:
+        """Return when a device last reported a notification, by the ledger's key of its token."""
+        closed = self.read("marks", self.snapshot.closed_marks)
+        return ledger.receipts(closed.unionByName(self._open_parts(), allowMissingColumns=True))
+
+    def update_rates(self) -> int:
+        """Count by ten seconds what is new; return the number of files."""
+        return self._update({"rates": self._rates})
+
+    def rates(self) -> DataFrame:
+        """Return the rates of the last hours, also from events not counted yet."""
+        stored, tail = self.read("rates"), self._since("rates")
+        return stored.unionByName(self._rates(self._events(tail))) if tail else stored
+
+    def _rates(self, events: DataFrame) -> DataFrame:
+        newest = newest_at(router_facts(self.offsets.routers))
+        return rates.rates(events, newest - rates.KEPT).coalesce(1)
 
     def _update(self, jobs: Mapping[str, Callable[[DataFrame], DataFrame]]) -> int:
         """Run jobs over new events; commit each result with the last batch that it covers."""
@@ -336,14 +284,3 @@ class Pipeline:
 
     def read(self, table: str, files: Iterable[DataFile] | None = None) -> DataFrame:
         return store.read(self.spark, self.tables, table, files)
-
-
-def _counted(known: Mapping[str, int], result: BatchResult) -> dict[str, int]:
-    new = {
-        "batches": 1,
-        "segments": result.segments,
-        "events": result.events,
-        "duplicates": result.duplicates,
-        "quarantined": result.quarantined,
-    }
-    return {name: known.get(name, 0) + value for name, value in new.items()}

@@ -2,20 +2,26 @@
 
 Batches wait for nothing. The account runs beside them, over what was committed when it began, and,
 once it takes long, for at most a tenth of the time. So do the other jobs, one at a time, since
-they replace files that another one of them may have read.
+they replace files that another one of them may have read. Rates, from which abuse is found, wait
+for none of them.
 """
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from heliograph.pipeline import upkeep
 from heliograph.pipeline.account import Account
-from heliograph.pipeline.runner import BatchResult, Pipeline
+from heliograph.pipeline.ingesting.heads import encode_heads
+from heliograph.pipeline.ingesting.ingester import BatchResult
+from heliograph.pipeline.runner import Pipeline
 from heliograph.pipeline.tables.offsets import write_account
+from heliograph.pipeline.vocabulary import ACCOUNT_AGAIN, OVERDUE
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +41,10 @@ class Schedule:
     account: float = 60.0
     upkeep: float = 3600.0
     compact: float = 1.0
+    decide: float = 10.0
+    """Of jobs that look at the newest minute."""
+    decide_slowly: float = 3600.0
+    """Of jobs that look at days, or at snapshots."""
     keep_events_days: float = 14.0
     keep_ledger_days: float = 90.0
 
@@ -55,31 +65,46 @@ class Stream:
         schedule: Schedule,
         stop: threading.Event,
         on_batch: Callable[[BatchResult], None] | None = None,
+        decide: Callable[[Pipeline], None] | None = None,
+        decide_slowly: Callable[[Pipeline], None] | None = None,
     ) -> None:
+        """`decide` looks at new rates; `decide_slowly` has the jobs that take longer."""
         self.last_account: Account | None = None
         self._pipeline = pipeline
         self._schedule = schedule
         self._stop = stop
         self._on_batch = on_batch or _ignore
         self._account_at = 0.0
+        self._again_at = math.inf
         self._accounted: int | None = None
         """The last batch that the last account covers."""
-        self._jobs = (
+        self._jobs: tuple[_PeriodicJob, ...] = (
             _PeriodicJob(self._fold, schedule.stats),
             _PeriodicJob(self._count, schedule.stats),
             _PeriodicJob(self._expire, schedule.upkeep),
             _PeriodicJob(self._compact, schedule.compact),
         )
         self._account: Future[tuple[Account, float]] | None = None
-        self._beside = pipeline.beside()
+        self._beside = pipeline.for_another_thread()
         self._job: Future[None] | None = None
+        if decide_slowly is not None:
+            slow = _PeriodicJob(partial(decide_slowly, self._beside), schedule.decide_slowly)
+            self._jobs = (*self._jobs, slow)
+        self._decide = decide
+        self._beside_jobs = pipeline.for_another_thread()
+        self._rating = (_PeriodicJob(self._rate, schedule.decide),)
+        self._rate_job: Future[None] | None = None
 
     def run(self) -> None:
-        with ThreadPoolExecutor(1) as for_account, ThreadPoolExecutor(1) as for_jobs:
+        with (
+            ThreadPoolExecutor(1) as for_account,
+            ThreadPoolExecutor(1) as for_jobs,
+            ThreadPoolExecutor(1) as for_rates,
+        ):
             delay = 1.0
             while not self._stop.is_set():
                 try:
-                    self._step(for_account, for_jobs)
+                    self._step(for_account, for_jobs, for_rates)
                     delay = 1.0
                 except Exception:
                     # Whatever the cause, the journal still has the events: log it and retry.
@@ -87,34 +112,34 @@ class Stream:
                     self._stop.wait(delay)
                     delay = min(delay * 2, 60.0)
 
-    def _step(self, for_account: ThreadPoolExecutor, for_jobs: ThreadPoolExecutor) -> None:
-        batch = self._pipeline.ingest_batch(self._pipeline.poll())
+    def _step(
+        self,
+        for_account: ThreadPoolExecutor,
+        for_jobs: ThreadPoolExecutor,
+        for_rates: ThreadPoolExecutor,
+    ) -> None:
+        batch = self._pipeline.ingester.ingest_batch(self._pipeline.ingester.poll())
         if batch is not None:
             self._on_batch(batch)
         now = time.monotonic()
-        self._watch_jobs(for_jobs, now)
+        self._job = _next_job(self._jobs, self._job, for_jobs, now)
+        self._rate_job = _next_job(self._rating, self._rate_job, for_rates, now)
         self._watch_account(for_account, now)
         if batch is None:
             self._stop.wait(self._schedule.poll)
-
-    def _watch_jobs(self, pool: ThreadPoolExecutor, now: float) -> None:
-        if self._job is not None:
-            if not self._job.done():
-                return
-            ended, self._job = self._job, None
-            failure = ended.exception()
-            if failure is not None:
-                logger.error("a job failed and will be run again", exc_info=failure)
-        longest = min(self._jobs, key=lambda job: job.due_at)
-        if now >= longest.due_at:
-            longest.due_at = now + longest.interval  # also if it fails: others run first
-            self._job = pool.submit(longest.run)
 
     def _fold(self) -> None:
         self._beside.update_ledger()
 
     def _count(self) -> None:
         self._beside.update_stats()
+
+    def _rate(self) -> None:
+        """Count rates, and decide if there are new ones. Only this thread does, or a batch would
+        be counted twice.
+        """
+        if self._beside_jobs.update_rates() and self._decide is not None:
+            self._decide(self._beside_jobs)
 
     def _expire(self) -> None:
         kept = self._schedule.keep_events_days, self._schedule.keep_ledger_days
@@ -126,9 +151,9 @@ class Stream:
 
     def _watch_account(self, beside: ThreadPoolExecutor, now: float) -> None:
         if self._account is None:
-            # Without new events the account is the same: the time is that of the newest event.
+            # Without new events the account is the same, unless something may become overdue.
             batch = self._pipeline.offsets.batch
-            if now >= self._account_at and batch != self._accounted:
+            if now >= self._account_at and (batch != self._accounted or now >= self._again_at):
                 self._accounted = batch
                 self._account = beside.submit(self._timed)
         elif self._account.done():
@@ -140,12 +165,34 @@ class Stream:
             rest = rest_after(seconds, is_first=self.last_account is None)
             self._account_at = now + max(self._schedule.account, rest)
             self.last_account = account
+            may_change = any(account.outcomes.get(outcome) for outcome in OVERDUE)
+            self._again_at = now + ACCOUNT_AGAIN if may_change else math.inf
 
     def _timed(self) -> tuple[Account, float]:
         began, started = time.time(), time.monotonic()
-        account = self._pipeline.pinned().account()
-        store_account(self._pipeline.beside(), account, began)
+        account = self._pipeline.pinned().account(began)
+        store_account(self._pipeline.for_another_thread(), account, began)
         return account, time.monotonic() - started
+
+
+def _next_job(
+    jobs: Sequence[_PeriodicJob],
+    running: "Future[None] | None",
+    pool: ThreadPoolExecutor,
+    now: float,
+) -> "Future[None] | None":
+    """Start the job that is due for longest, unless one is running; return what runs."""
+    if running is not None:
+        if not running.done():
+            return running
+        failure = running.exception()
+        if failure is not None:
+            logger.error("a job failed and will be run again", exc_info=failure)
+    longest = min(jobs, key=lambda job: job.due_at, default=None)
+    if longest is None or now < longest.due_at:
+        return None
+    longest.due_at = now + longest.interval  # also if it fails: others run first
+    return pool.submit(longest.run)
 
 
 def rest_after(seconds: float, *, is_first: bool) -> float:
@@ -165,8 +212,13 @@ def store_account(pipeline: Pipeline, account: Account, at: float | None = None)
         "missing_events": account.missing_events,
         "explained": account.explained,
         "quarantined": account.quarantined,
+        "until": account.until,
+        "lags": [asdict(lag) for lag in account.lags],
+        "heads": encode_heads(pipeline.heads),
         "settings": settings,
         "outcomes": account.outcomes,
+        "asked_objectives": [item.text for item in pipeline.settings.objectives],
+        "objectives": asdict(account.objectives),
         "hours": [asdict(hour) for hour in account.hours[-KEPT_HOURS:]],
     }
     write_account(pipeline.tables.storage.url, stored)
@@ -177,17 +229,17 @@ def once(
     pipeline: Pipeline, progress: Callable[[int, int], None] | None = None
 ) -> list[BatchResult]:
     """Ingest all waiting segments, then update the tables. `progress` gets bytes done and total."""
-    waiting = pipeline.waiting()
+    waiting = pipeline.ingester.waiting()
     total = sum(item.size for item in waiting)
     ingested: list[BatchResult] = []
     done = 0
     while waiting:
-        batch = pipeline.ingest_batch(waiting)
+        batch = pipeline.ingester.ingest_batch(waiting)
         if batch is not None:
             ingested.append(batch)
-        left = pipeline.still_waiting(waiting)
+        left = pipeline.ingester.still_waiting(waiting)
         if len(left) == len(waiting):
-            if not pipeline.is_retrying:
+            if not pipeline.ingester.is_retrying:
                 break  # the remaining segments were removed from the journal
             time.sleep(RETRY_INTERVAL)
         waiting = left
@@ -196,6 +248,7 @@ def once(
             progress(done, total)
     pipeline.update_ledger()
     pipeline.update_stats()
+    pipeline.update_rates()
     upkeep.compact(pipeline)
     return ingested
 

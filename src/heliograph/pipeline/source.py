@@ -64,10 +64,14 @@ def list_segments(
 def is_ingested(item: Segment, offsets: Offsets) -> bool:
     if item.run is None:
         return item.name in offsets.other_segments
-    router, _, boot = item.run.rpartition("/")
+    return is_ingested_number(item.run, item.number, offsets)
+
+
+def is_ingested_number(run: str, number: int, offsets: Offsets) -> bool:
+    router, _, boot = run.rpartition("/")
     if int(boot) <= offsets.expired.get(router, -1):
         return True
-    return intervals.contains(offsets.segments.get(item.run, ()), item.number)
+    return intervals.contains(offsets.segments.get(run, ()), number)
 
 
 def with_ingested(offsets: Offsets, segments: Iterable[Segment]) -> JsonObject:
@@ -125,20 +129,22 @@ class SegmentFinder:
         number = offsets.segments[run][-1][1]
         while True:
             number += 1
-            item = self._probe(f"{run}-{number:08}.parquet")
+            item = probe(self._journal, f"{run}-{number:08}.parquet", self._spark)
             if item is None:
                 return
             yield item
 
-    def _probe(self, name: str) -> Segment | None:
-        if "://" in self._journal:
-            return _probe_remote(self._journal, name, self._spark)
-        path = os.path.join(os.path.abspath(self._journal), name)
-        try:
-            facts = os.stat(path)
-        except OSError:
-            return None
-        return segment(name, path, facts.st_size, facts.st_mtime)
+
+def probe(journal: str, name: str, spark: "SparkSession | None") -> Segment | None:
+    """Return the segment of this name, None if a journal does not have it."""
+    if "://" in journal:
+        return _probe_remote(journal, name, spark)
+    path = os.path.join(os.path.abspath(journal), name)
+    try:
+        facts = os.stat(path)
+    except OSError:
+        return None
+    return segment(name, path, facts.st_size, facts.st_mtime)
 
 
 def _in_thread(work: Callable[[], list[Segment]]) -> "Future[list[Segment]]":
@@ -196,12 +202,16 @@ def _entry(file: "os.DirEntry[str]", name: str, offsets: Offsets | None) -> Iter
 
 
 @cache
-def _storage(url: str) -> Storage | None:
+def storage_of(url: str) -> Storage | None:
     """Return the storage at a URL, None if only Spark knows such a URL."""
     try:
         return Storage(url)
     except StartError:
         return None
+
+
+def needs_spark(journal: str) -> bool:
+    return "://" in journal and storage_of(journal) is None
 
 
 def _hadoop(url: str, spark: "SparkSession | None") -> tuple[JavaObject, JavaObject]:
@@ -213,8 +223,16 @@ def _hadoop(url: str, spark: "SparkSession | None") -> tuple[JavaObject, JavaObj
     return path, path.getFileSystem(java._jsc.hadoopConfiguration())
 
 
+def texts_in(folder: str, spark: "SparkSession") -> Iterator[tuple[str, str]]:
+    """Yield the names and texts of small files, at a URL that only Spark can read."""
+    root, system = _hadoop(folder, spark)
+    if system.exists(root):
+        rows = spark.read.text(folder, wholetext=True).select("_metadata.file_name", "value")
+        yield from (tuple(row) for row in rows.collect())
+
+
 def _probe_remote(url: str, name: str, spark: "SparkSession | None") -> Segment | None:
-    storage = _storage(url)
+    storage = storage_of(url)
     if storage is not None:
         found = storage.find(name)
         if found is None:
@@ -230,7 +248,7 @@ def _probe_remote(url: str, name: str, spark: "SparkSession | None") -> Segment 
 
 def _remote(url: str, spark: "SparkSession | None") -> Iterator[Segment]:
     """Yield segments at a URL, through Arrow's file systems, else through Hadoop's."""
-    storage = _storage(url)
+    storage = storage_of(url)
     if storage is not None:
         if not storage.exists():
             raise StartError(f"there is no journal at {url}")

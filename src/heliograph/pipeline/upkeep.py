@@ -11,7 +11,7 @@ from datetime import UTC, date, datetime
 from pyspark.sql import DataFrame, functions as f
 
 from heliograph.pipeline import closing
-from heliograph.pipeline.jobs import closing as closing_job, ledger, routers, stats
+from heliograph.pipeline.jobs import closing as closing_job, ledger, rates, routers, stats, tokens
 from heliograph.pipeline.jobs.windows import Gap
 from heliograph.pipeline.runner import Pipeline
 from heliograph.pipeline.spark.local import local
@@ -23,7 +23,7 @@ from heliograph.pipeline.tables.tables import DataFile
 from heliograph.runtime.errors import StartError
 
 DAY = 86_400.0
-DERIVED = ("marks", "settlements", "counts", "actives")
+DERIVED = ("marks", "settlements", "counts", "actives", "rates", "tokens")
 """Tables that are computed from new events."""
 MAX_FILES = 40
 """Number of small files of similar size that are not worth merging."""
@@ -84,6 +84,10 @@ def _merged(table: str, frame: DataFrame) -> DataFrame:
             return stats.merge_counts(frame)
         case "actives":
             return stats.merge_actives(frame)
+        case "tokens":
+            return tokens.merge_tokens(frame)
+        case "rates":
+            return rates.merge_rates(frame)
         case "quarantine":
             return frame.distinct()
         case _:
@@ -150,13 +154,14 @@ def store_coverage(pipeline: Pipeline, gaps: Sequence[Gap]) -> None:
 
 def retire(pipeline: Pipeline, router: str) -> None:
     """Mark a router as retired until it writes again. Raises `StartError`."""
-    offsets = pipeline.offsets
-    if router not in offsets.routers:
-        known = ", ".join(sorted(offsets.routers)) or "none"
+    parts = {head.router: head.part for head in pipeline.heads.runs.values()}
+    parts |= {name: known["part"] for name, known in pipeline.offsets.routers.items()}
+    if router not in parts:
+        known = ", ".join(sorted(parts)) or "none"
         raise StartError(f"no router {router} is known; there are: {known}")
 
     def retired(offsets: Offsets) -> Offsets:
-        return replace(offsets, routers=routers.retire(offsets.routers, router))
+        return replace(offsets, routers=routers.retire(offsets.routers, router, parts[router]))
 
     pipeline.tables.commit("events", offsets=retired)
 
@@ -168,6 +173,8 @@ def expire(pipeline: Pipeline, now: float, events_days: float, ledger_days: floa
     closing.close(pipeline, before)
     count += closing.expire_days(pipeline, before)
     _expire_settlements(pipeline, before)
+    _expire_tokens(pipeline, before)
+    _expire_rates(pipeline, int(now * 1e6) - rates.KEPT)
     if _without_old_runs(pipeline.offsets, before) != pipeline.offsets:
         pipeline.tables.commit("events", offsets=lambda offsets: _without_old_runs(offsets, before))
     return count
@@ -188,6 +195,28 @@ def _expire_settlements(pipeline: Pipeline, before: int) -> None:
     kept = ledger.merge_settlements(stored).where(f.col("last_at") >= before)
     added = store.write(pipeline.tables, [Write("settlements", kept.coalesce(1))])
     pipeline.tables.commit("settlements", added["settlements"], files)
+
+
+def _expire_rates(pipeline: Pipeline, before: int) -> None:
+    """Remove rates that no baseline needs any more."""
+    files = pipeline.snapshot.of("rates")
+    stored = pipeline.read("rates")
+    if files and not stored.where(f.col("bucket") < before).isEmpty():
+        kept = rates.merge_rates(stored.where(f.col("bucket") >= before))
+        batch = max(file.batch for file in files)
+        added = store.write(pipeline.tables, [Write("rates", kept.coalesce(1), batch=batch)])
+        pipeline.tables.commit("rates", added["rates"], files)
+
+
+def _expire_tokens(pipeline: Pipeline, before: int) -> None:
+    """Remove the rows of tokens that had no event since."""
+    files, stored = pipeline.snapshot.of("tokens"), pipeline.read("tokens")
+    is_kept = f.unix_micros("last_at") >= before
+    if not files or stored.where(~is_kept).isEmpty():
+        return
+    kept = tokens.merge_tokens(stored).where(is_kept)
+    added = store.write(pipeline.tables, [Write("tokens", kept.coalesce(1))])
+    pipeline.tables.commit("tokens", added["tokens"], files)
 
 
 def _expire_events(pipeline: Pipeline, now: float, days: float) -> int:

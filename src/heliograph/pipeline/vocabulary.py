@@ -19,6 +19,11 @@ OUTCOMES = (
 UNFINISHED = (PENDING, WAITING, DELIVERED)
 """Outcomes that later events may change, of which some may not have arrived."""
 
+OVERDUE = (PENDING, DELIVERED)
+"""Outcomes that become `unaccounted` as time passes, without any other event."""
+ACCOUNT_AGAIN = 3600.0
+"""Seconds after which such outcomes are decided again, if no other event came."""
+
 
 def describe_unfinished(outcomes: dict[str, int]) -> str:
     """Return how many notifications have no final outcome yet, as the end of a sentence."""

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from heliograph.pipeline import source
-from heliograph.pipeline.tables.offsets import read_offsets
+from heliograph.pipeline.tables.offsets import read_account, read_offsets
+from heliograph.pipeline.vocabulary import ACCOUNT_AGAIN, OVERDUE
 from heliograph.runtime.errors import StartError
 
 LARGE_BYTES = 32 << 20
@@ -23,6 +24,7 @@ class Watcher:
         self._journals = journals
         self._every = every
         self._due_at = float("-inf")
+        self._again_at = float("-inf")
         self._seen: dict[str, int] = {}
 
     def due(self, now: float) -> int | None:
@@ -32,6 +34,11 @@ class Watcher:
         """
         if any("://" in journal for journal in self._journals):
             return LARGE_BYTES if now >= self._due_at else None  # only Spark can list it
+        if now >= self._again_at:
+            self._again_at = now + ACCOUNT_AGAIN
+            outcomes = read_account(self._place).get("outcomes", {})
+            if any(outcomes.get(outcome) for outcome in OVERDUE):
+                return 0  # nothing to read, but what is overdue by now is to be found
         changed = self._changes()
         if changed == self._seen:
             return None
@@ -49,8 +56,9 @@ class Watcher:
         return size if now >= self._due_at or size >= LARGE_BYTES else None
 
     def ran(self, now: float) -> None:
-        """Note that a batch ended."""
+        """Set when the next batch is due: one ended now."""
         self._due_at = now + self._every
+        self._again_at = now + ACCOUNT_AGAIN
 
     def _changes(self) -> dict[str, int]:
         """Return when the folder of each router changed last."""

@@ -8,7 +8,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from heliograph.crypto.jwt import sign_jwt, sign_repeatably
 from heliograph.crypto.p256 import P256Key
@@ -20,7 +20,7 @@ from heliograph.push.provider import (
     Delivery,
     DeviceTokenInvalid,
     Misconfigured,
-    Outcome,
+    PushOutcome,
     RetryLater,
 )
 from heliograph.push.reasons import APNS_REASONS, known_reason
@@ -92,7 +92,7 @@ class ApnsProvider:
         self._app_of: OrderedDict[bytes, _App] = OrderedDict()
         self._closed = False
 
-    async def send(self, delivery: Delivery) -> Outcome:
+    async def send(self, delivery: Delivery) -> PushOutcome:
         device = delivery.device
         if not isinstance(device, APNSDeviceToken) or device.provider not in self._urls:
             return Misconfigured("NoSuchProvider")
@@ -102,7 +102,7 @@ class ApnsProvider:
             return RetryLater(None, "Closed")
         url = f"{self._urls[device.provider]}/3/device/{device.token.decode()}"
         known = self._app_of.get(device.token)
-        refused: Outcome | None = None
+        refused: PushOutcome | None = None
         for app in sorted(self._apps, key=lambda app: app is not known):
             outcome = await app.send(url, device.provider, delivery)
             if isinstance(outcome, Accepted):
@@ -111,7 +111,7 @@ class ApnsProvider:
                 refused = refused or outcome  # a bad key of one app says nothing of the others
                 continue
             if outcome != _OTHER_TOPIC:
-                return outcome
+                return outcome if len(self._apps) == 1 else _of_one_app(outcome)
         return refused or _OTHER_TOPIC
 
     async def refresh(self) -> None:
@@ -140,7 +140,7 @@ class _App:
         self._authorization = _Authorization(app, clock, is_shared=config.is_shared)
         self._connections: dict[PushProvider, HttpConnections] = {}
 
-    async def send(self, url: str, kind: PushProvider, delivery: Delivery) -> Outcome:
+    async def send(self, url: str, kind: PushProvider, delivery: Delivery) -> PushOutcome:
         connections = self._connections_to(kind)
         headers = self._headers(delivery)
         body = encode_apns(delivery.push)
@@ -234,12 +234,22 @@ def _reason(answer: HttpAnswer) -> str | None:
     return known_reason(reason, answer.status, APNS_REASONS)
 
 
-def _outcome(answer: HttpAnswer, reason: str | None) -> Outcome:
+def _outcome(answer: HttpAnswer, reason: str | None) -> PushOutcome:
     if reason is None:
         return Accepted(answer.header("apns-id"), answer.status)
     invalid = _INVALID.get((answer.status, reason))
     if invalid is not None:
         return DeviceTokenInvalid(invalid, answer.status)
     if answer.status in (410, 429) or answer.status >= 500:
-        return RetryLater(answer.retry_after, reason, code=answer.status)
+        return RetryLater(
+            answer.retry_after,
+            reason,
+            account_wide=reason == "TooManyProviderTokenUpdates",
+            code=answer.status,
+        )
     return Misconfigured(reason, answer.status)
+
+
+def _of_one_app(outcome: PushOutcome) -> PushOutcome:
+    """Return an outcome that does not slow down the pushes of other apps."""
+    return replace(outcome, account_wide=False) if isinstance(outcome, RetryLater) else outcome

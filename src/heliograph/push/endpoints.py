@@ -6,17 +6,18 @@ for another address cannot lead them there. With a proxy, that one resolves the 
 a name says of itself can be judged here.
 """
 
-import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from ipaddress import IPv4Address
 
 from heliograph.net.public import Address, is_number, is_public, is_public_name
 from heliograph.net.resolver import Lookup, resolve
 from heliograph.push.connecting import HttpConnections, connections_to
 from heliograph.push.http import HttpSettings, NoAnswer
+from heliograph.tasks import ScopeClosed, SharedTasks
 
 MAX_HOSTS = 256
 RESOLVED_FOR_SECONDS = 300.0
@@ -48,7 +49,7 @@ class Endpoints:
         self._allow_private = allow_private
         self._resolver = resolver
         self._hosts: OrderedDict[str, _PinnedHost] = OrderedDict()
-        self._lookups: dict[str, asyncio.Task[HttpConnections]] = {}
+        self._lookups = SharedTasks[str, HttpConnections]("push endpoint")
 
     async def connections(self, host: str) -> HttpConnections:
         """Return the connections to a host.
@@ -59,16 +60,10 @@ class Endpoints:
         if known is not None and time.monotonic() - known.resolved_at < RESOLVED_FOR_SECONDS:
             self._hosts.move_to_end(host)
             return known.connections
-        lookup = self._lookups.get(host)
-        if lookup is None:
-            lookup = self._lookups[host] = asyncio.create_task(self._connect(host))
-            lookup.add_done_callback(lambda task: self._looked_up(host, task))
         try:
-            return await asyncio.shield(lookup)
-        except asyncio.CancelledError:
-            if lookup.cancelled():
-                raise NoAnswer("Closed") from None
-            raise
+            return await self._lookups.run(host, partial(self._connect, host))
+        except ScopeClosed:
+            raise NoAnswer("Closed") from None
 
     def refresh(self, host: str) -> None:
         """Replace the connections of one host."""
@@ -76,16 +71,10 @@ class Endpoints:
             self._hosts[host].connections.refresh()
 
     def close(self) -> None:
-        for lookup in self._lookups.values():
-            lookup.cancel()
+        self._lookups.cancel()
         for host in self._hosts.values():
             host.connections.close()
         self._hosts.clear()
-
-    def _looked_up(self, host: str, task: "asyncio.Task[HttpConnections]") -> None:
-        del self._lookups[host]
-        if not task.cancelled():
-            task.exception()  # those who waited have it
 
     async def _connect(self, host: str) -> HttpConnections:
         is_proxied = bool(self._settings.proxy) and not is_number(host)

@@ -3,7 +3,6 @@
 https://firebase.google.com/docs/reference/fcm/rest/v1/projects.messages
 """
 
-import asyncio
 import json
 import re
 import time
@@ -22,10 +21,11 @@ from heliograph.push.provider import (
     Delivery,
     DeviceTokenInvalid,
     Misconfigured,
-    Outcome,
+    PushOutcome,
     RetryLater,
 )
 from heliograph.push.reasons import FCM_REASONS, OAUTH_REASONS, known_reason
+from heliograph.tasks import ScopeClosed, SharedTasks
 from heliograph.wire.ntf.push import MessagePush, notification_data
 from heliograph.wire.ntf.tokens import FcmDeviceToken, InvalidReason
 
@@ -73,7 +73,7 @@ class FcmProvider:
         self._clock = clock
         self._closed = False
 
-    async def send(self, delivery: Delivery) -> Outcome:
+    async def send(self, delivery: Delivery) -> PushOutcome:
         if not isinstance(delivery.device, FcmDeviceToken):
             return Misconfigured("NoSuchProvider")
         if self._closed:
@@ -100,7 +100,7 @@ class FcmProvider:
     async def close(self) -> None:
         self._closed = True
         self._connections.close()
-        self._access.connections.close()
+        self._access.close()
 
     async def _post(self, access: str, body: bytes) -> HttpAnswer:
         headers = {"authorization": f"Bearer {access}", "content-type": "application/json"}
@@ -162,16 +162,16 @@ class _Access:
         self._token = ""
         self._expires_at = 0.0
         self._invalidated_at: float | None = None
-        self._fetching: asyncio.Task[Outcome | str] | None = None
+        self._fetching = SharedTasks[None, PushOutcome | str]("FCM access token")
 
-    async def current(self) -> Outcome | str:
+    async def current(self) -> PushOutcome | str:
         """Return the token, or the outcome if there is none. Raises `NoAnswer`."""
         if self._token and self._clock() < self._expires_at - RENEW_BEFORE:
             return self._token
-        if self._fetching is None:
-            self._fetching = asyncio.create_task(self._fetch())
-            self._fetching.add_done_callback(self._fetched)
-        return await asyncio.shield(self._fetching)
+        try:
+            return await self._fetching.run(None, self._fetch)
+        except ScopeClosed:
+            raise NoAnswer("Closed") from None
 
     def invalidate(self, token: str) -> bool:
         """Discard a rejected token; return False if it is too soon to fetch another."""
@@ -183,12 +183,11 @@ class _Access:
             self._token = ""
         return True
 
-    def _fetched(self, task: "asyncio.Task[Outcome | str]") -> None:
-        self._fetching = None
-        if not task.cancelled():
-            task.exception()  # those who waited have it
+    def close(self) -> None:
+        self._fetching.cancel()
+        self.connections.close()
 
-    async def _fetch(self) -> Outcome | str:
+    async def _fetch(self) -> PushOutcome | str:
         now = int(self._clock())
         claims = {
             "iss": self._account.email,
@@ -214,7 +213,7 @@ class _Access:
         return Misconfigured(reason, answer.status)
 
 
-def _outcome(answer: HttpAnswer) -> Outcome:
+def _outcome(answer: HttpAnswer) -> PushOutcome:
     if answer.status == 200:
         return Accepted(_provider_id(_json(answer).get("name")), answer.status)
     error = _json(answer).get("error")

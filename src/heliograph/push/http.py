@@ -79,7 +79,7 @@ class HttpAnswer:
             return min(float(value), MAX_RETRY_AFTER)
         try:
             delay = parsedate_to_datetime(value).timestamp() - time.time()
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         return min(max(delay, 0.0), MAX_RETRY_AFTER)
 

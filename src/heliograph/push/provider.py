@@ -51,6 +51,9 @@ class RetryLater:
     connection: bool = False
     """There was no answer: `refresh`, and retry at once."""
 
+    account_wide: bool = False
+    """The provider limits our account: for a while, other pushes would get the same answer."""
+
     code: int | None = field(default=None, compare=False)
 
 
@@ -62,13 +65,13 @@ class Misconfigured:
     code: int | None = field(default=None, compare=False)
 
 
-Outcome = Accepted | DeviceTokenInvalid | RetryLater | Misconfigured
+PushOutcome = Accepted | DeviceTokenInvalid | RetryLater | Misconfigured
 
 
 class Provider(Protocol):
     """One push provider. Reasons are the provider's, or those of `heliograph.push.http`."""
 
-    async def send(self, delivery: Delivery) -> Outcome:
+    async def send(self, delivery: Delivery) -> PushOutcome:
         """Send a push once. Raises nothing but `asyncio.CancelledError`."""
 
     async def refresh(self) -> None:

@@ -20,7 +20,7 @@ from heliograph.push.provider import (
     Delivery,
     DeviceTokenInvalid,
     Misconfigured,
-    Outcome,
+    PushOutcome,
     RetryLater,
 )
 from heliograph.push.vapid import Vapid
@@ -69,7 +69,7 @@ class WebPushProvider:
         self._clock = clock
         self._closed = False
 
-    async def send(self, delivery: Delivery) -> Outcome:
+    async def send(self, delivery: Delivery) -> PushOutcome:
         device = delivery.device
         if not isinstance(device, WPDeviceToken):
             return Misconfigured("NoSuchProvider")
@@ -122,7 +122,7 @@ def _origin(device: WPDeviceToken) -> str:
     return f"https://{device.host}{f':{port}' if port not in ('', '443') else ''}"
 
 
-def _outcome(answer: HttpAnswer) -> Outcome:
+def _outcome(answer: HttpAnswer) -> PushOutcome:
     """Decide by the status alone: the body and `Location` may hold secrets, or any text."""
     status = answer.status
     if 200 <= status < 300:

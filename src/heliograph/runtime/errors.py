@@ -7,8 +7,12 @@ Exception
     └── StartError       a port, a directory or a store is not available
 """
 
+import errno
+import os
+import pwd
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from heliograph.db.errors import DatabaseError, DatabaseLost
 
@@ -42,3 +46,35 @@ def store_errors() -> Iterator[None]:
         raise StartError(f"the store cannot be reached: {exc}: see [store] url") from exc
     except DatabaseError as exc:
         raise StartError(f"the store cannot be opened: {exc}") from exc
+
+
+def file_error(exc: OSError, path: Path | str | None = None, verb: str = "") -> str:
+    """Return `PATH: what cannot be done: why: what to do` of an error of the file system."""
+    place = str(path or exc.filename or "")
+    words = [place, verb, exc.strerror or type(exc).__name__, access_advice(exc, place)]
+    return ": ".join(word for word in words if word)
+
+
+def access_advice(exc: OSError, path: Path | str) -> str:
+    """Return what to do if access is denied: as which user to run this. Otherwise ""."""
+    if exc.errno not in (errno.EACCES, errno.EPERM):
+        return ""
+    path = Path(path)
+    for place in (path, *path.parents):
+        try:
+            owner = place.stat().st_uid
+        except OSError:
+            continue
+        if owner == os.geteuid() != 0:
+            return f"run chmod u+rwX {place}"
+        users = "root" if owner == 0 else f"{_user_name(owner)}, or as root"
+        is_missing = place != path and os.access(place, os.X_OK)
+        return f"run this as {users}{', or choose another place' if is_missing else ''}"
+    return "run this as another user"
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"

@@ -7,7 +7,7 @@ on loopback or a private network. It exposes numbers, and nothing about a client
 import asyncio
 import ipaddress
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -16,10 +16,11 @@ from prometheus_client import CollectorRegistry
 from heliograph.runtime.errors import StartError
 from heliograph.runtime.listening import refused
 from heliograph.runtime.metrics import CONTENT_TYPE, expose
+from heliograph.tasks import SharedTasks
 
 __all__ = ["HttpServer", "Readiness", "discreet", "refuse_foreign_hosts"]
 
-Readiness = Callable[[], Awaitable[str | None]]
+Readiness = Callable[[], Coroutine[object, object, str | None]]
 """Return None if the router is ready, else the reason why not."""
 
 READINESS_TIMEOUT = 2.0
@@ -63,7 +64,7 @@ class HttpServer:
     def __init__(self, registry: CollectorRegistry, ready: Readiness) -> None:
         self._registry = registry
         self._ready = ready
-        self._asking: asyncio.Future[str | None] | None = None
+        self._checks = SharedTasks[None, str | None]("readiness check")
         self._is_loopback = False
         application = web.Application(middlewares=[self._check_host])
         application.router.add_get("/metrics", self._metrics)
@@ -93,8 +94,7 @@ class HttpServer:
         return await handler(request)
 
     async def close(self) -> None:
-        if self._asking is not None:
-            self._asking.cancel()
+        await self._checks.close()
         await self._runner.cleanup()
 
     async def _metrics(self, _: web.Request) -> web.Response:
@@ -112,11 +112,9 @@ class HttpServer:
 
     async def _reason(self) -> str | None:
         """Run one check at a time: probes must not pile up behind a store that hangs."""
-        if self._asking is None or self._asking.done():
-            self._asking = asyncio.ensure_future(self._ready())
         try:
             async with asyncio.timeout(READINESS_TIMEOUT):
-                return await asyncio.shield(self._asking)
+                return await self._checks.run(None, self._ready)
         except TimeoutError:
             return "it does not answer in time"
         except Exception as exc:

@@ -25,7 +25,7 @@ from heliograph.crypto.certificates import (
     private_key_from_pem,
     private_key_to_pem,
 )
-from heliograph.runtime.errors import IdentityError
+from heliograph.runtime.errors import IdentityError, file_error
 from heliograph.runtime.files import make_private_directory, sync_directory, write_file
 from heliograph.transport.handshake import ServerIdentity
 from heliograph.wire.primitives import b64encode
@@ -71,9 +71,7 @@ def create_identity(
         identity = ServerIdentity.of(leaf, now)
         write_file(directory / FINGERPRINT, f"{b64encode(identity.fingerprint)}\n".encode())
     except OSError as exc:
-        raise IdentityError(
-            f"{exc.filename or directory}: cannot be written: {exc.strerror}"
-        ) from exc
+        raise IdentityError(file_error(exc, directory, "cannot be written")) from exc
     return identity
 
 
@@ -130,9 +128,7 @@ def rotate_leaf(directory: Path, host: str, now: float, ca_key: Path | None = No
         _new(certificate_file).replace(certificate_file)
         sync_directory(directory)
     except OSError as exc:
-        raise IdentityError(
-            f"{exc.filename or directory}: cannot be written: {exc.strerror}"
-        ) from exc
+        raise IdentityError(file_error(exc, directory, "cannot be written")) from exc
 
 
 def _matching_leaf(directory: Path, key: bytes) -> TlsCredentials:
@@ -170,10 +166,7 @@ def _read(file: Path) -> bytes:
             f"{file} is missing: run `init` to make a new router, or restore it from a backup"
         ) from None
     except OSError as exc:
-        raise IdentityError(
-            f"{file}: cannot be read: {exc.strerror}:"
-            " it must belong to the user who runs the router"
-        ) from exc
+        raise IdentityError(file_error(exc, file, "cannot be read")) from exc
 
 
 def _warn_if_open(file: Path) -> None:

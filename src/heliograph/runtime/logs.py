@@ -29,7 +29,7 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-02T03:04:05.678Z INFO heliograph.smp: what happened key=value`"""
+    """Format records as `2026-01-02T03:04:05.678Z INFO heliograph.smp: what happened key=value`."""
 
     def format(self, record: logging.LogRecord) -> str:
         message = record.getMessage().translate(_CONTROL)

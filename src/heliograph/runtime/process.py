@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TextIO
 
 from heliograph.runtime import logs
-from heliograph.runtime.errors import StartError
+from heliograph.runtime.errors import StartError, file_error
 from heliograph.transport import loop as net
 
 __all__ = [
@@ -121,6 +121,10 @@ async def _run(serve: Serve, record_address: Callable[[str], None]) -> int:
         logs.flush()
         os._exit(0)  # otherwise the exit waits for threads that wait for a database
     logger.info("stopped")
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # The same request by another sender must not change the exit code of a clean stop.
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
     return 0
 
 
@@ -137,7 +141,7 @@ def lock(directory: Path) -> Iterator[Callable[[str], None]]:
             f"{directory}: there is no such directory: run `init` to make it"
         ) from None
     except OSError as exc:
-        raise StartError(f"{directory}: cannot be written: {exc.strerror}") from exc
+        raise StartError(file_error(exc, directory, "cannot be written")) from exc
     with os.fdopen(descriptor, "r+") as file:
         if not _take(file):
             pid = file.readline().strip() or "unknown"
@@ -151,7 +155,7 @@ def lock(directory: Path) -> Iterator[Callable[[str], None]]:
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{os.getpid()}\n{address}\n".encode(), 0)
             except OSError as exc:
-                raise StartError(f"{directory}: cannot be written: {exc.strerror}") from exc
+                raise StartError(file_error(exc, directory, "cannot be written")) from exc
 
         record("")
         try:
@@ -173,13 +177,19 @@ def _take(file: TextIO) -> bool:
 
 
 def running_address(directory: Path) -> str | None:
-    """Return the address of the router that runs in a directory, or None."""
+    """Return the address of the router that runs in a directory, or None.
+
+    Raises `PermissionError` if this user may not know.
+    """
     lines = _held(directory)
     return (lines[1] or None) if len(lines) > 1 else None
 
 
 def holder(directory: Path) -> int | None:
-    """Return the ID of the process that locks a directory, or None."""
+    """Return the ID of the process that locks a directory, or None.
+
+    Raises `PermissionError` if this user may not know.
+    """
     lines = _held(directory)
     return int(lines[0]) if lines else None
 
@@ -193,7 +203,7 @@ def _held(directory: Path) -> list[str]:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 return lines
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         pass
     return []
 

@@ -42,12 +42,12 @@ async def world(directory: Path, *, quota: int = 128) -> AsyncIterator[World]:
         await apns.start()
         stack.push_async_callback(apns.close)
         settings = SmpSettings(rules=Rules(quota=quota), ntf_delivery_interval=0.1)
-        smp = await SmpRouter.start(f"sqlite:///{directory / 'smp.db'}", settings)
-        stack.push_async_callback(smp.close)
-        ntf = await NtfRouter.start(
-            f"sqlite:///{directory / 'ntf.db'}", _providers(apns, directory)
+        smp = await stack.enter_async_context(
+            SmpRouter.start(f"sqlite:///{directory / 'smp.db'}", settings)
         )
-        stack.push_async_callback(ntf.close)
+        ntf = await stack.enter_async_context(
+            NtfRouter.start(f"sqlite:///{directory / 'ntf.db'}", _providers(apns, directory))
+        )
         smp_address = await _listen(stack, SMP, smp)
         ntf_address = await _listen(stack, NTF, ntf)
         yield World(smp_address, ntf_address, smp, ntf, apns)

@@ -220,7 +220,10 @@ class SmpControlOptions(ControlOptions):
 
 @dataclass(frozen=True, slots=True)
 class SmpConfig:
-    """All sections of `config.toml`."""
+    """All sections of `config.toml`.
+
+    It has one field per section.
+    """
 
     listen: SmpListen = field(default_factory=SmpListen)
     store: Store = field(default_factory=Store)

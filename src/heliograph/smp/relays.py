@@ -5,10 +5,10 @@ sender and PFWD repeats. A failed attempt is remembered, for longer each time, s
 destination costs few attempts and not one for each sender.
 """
 
-import asyncio
 import os
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from heliograph.crypto.errors import CryptoError
@@ -16,7 +16,7 @@ from heliograph.crypto.forwarding import open_response, seal_forwarded
 from heliograph.crypto.keys import box_key
 from heliograph.runtime.backoff import Backoff
 from heliograph.smp.settings import ProxySettings
-from heliograph.tasks import TaskScope
+from heliograph.tasks import ScopeClosed, SharedTasks
 from heliograph.transport.client import Client, ClientConfig
 from heliograph.transport.errors import (
     AddressRefused,
@@ -100,11 +100,10 @@ class Relays:
         )
         self._by_address: dict[ServerAddress, Relay] = {}
         self._by_session: dict[bytes, Relay] = {}
-        self._connecting: dict[ServerAddress, asyncio.Task[Relay | ErrorType]] = {}
+        self._connecting = SharedTasks[ServerAddress, Relay]("connect to a destination")
         self._failures: dict[ServerAddress, _Failure] = {}
         self._backoff = Backoff(min(FIRST_RETRY, settings.retry_after), settings.retry_after, 0)
         self._in_flight = 0
-        self._tasks = TaskScope()
 
     def __len__(self) -> int:
         """Return how many sessions there are."""
@@ -136,18 +135,12 @@ class Relays:
         failure = self._failures.get(address)
         if failure is not None and time.monotonic() < failure.retry_at:
             raise RelayError(failure.error)
-        task = self._connecting.get(address)
-        if task is None:
+        if address not in self._connecting:
             await self._make_room()
-            task = self._connecting.get(address)
-        if task is None:
-            task = self._tasks.spawn(self._connect(address), name="connect to a destination")
-            self._connecting[address] = task
-            task.add_done_callback(lambda _: self._connecting.pop(address, None))
-        result = await asyncio.shield(task)
-        if not isinstance(result, Relay):
-            raise RelayError(result)
-        return result
+        try:
+            return await self._connecting.run(address, partial(self._connect, address))
+        except ScopeClosed:
+            raise RelayError(NETWORK) from None
 
     async def forward(self, relay: Relay, corr_id: bytes, command: smp.PFWD) -> smp.PRES:
         """Forward a command and return the answer. Raises `RelayError`."""
@@ -161,7 +154,7 @@ class Relays:
             self._in_flight -= 1
 
     async def close(self) -> None:
-        await self._tasks.close()
+        await self._connecting.close()
         for relay in tuple(self._by_address.values()):
             await relay.client.close()
 
@@ -182,12 +175,12 @@ class Relays:
             raise RelayError(_request_error(exc)) from None
         return smp.PRES(response.response)
 
-    async def _connect(self, address: ServerAddress) -> Relay | ErrorType:
+    async def _connect(self, address: ServerAddress) -> Relay:
         try:
             relay = await self._open(address)
         except RelayError as exc:
             self._failed(address, exc.error)
-            return exc.error
+            raise
         self._failures.pop(address, None)
         self._by_address[address] = relay
         self._by_session[relay.pkey.session_id] = relay

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 from heliograph.db.database import Database
 from heliograph.journal.journal import NO_JOURNAL, Journal
-from heliograph.opening import Closing
+from heliograph.opening import Closing, opening
+from heliograph.runtime.clock import steady_time
 from heliograph.runtime.limits import AddressLimit, allowance_for
 from heliograph.smp.clients.clients import SmpClient, Subscribers
 from heliograph.smp.clients.forwarded import ForwardedSender
@@ -93,6 +94,7 @@ class SmpRouter(Closing):
         self.operator = QueueOperator(context, self.handlers.queues)
 
     @classmethod
+    @opening
     async def start(
         cls, url: str, settings: SmpSettings | None = None, journal: Journal | None = None
     ) -> "SmpRouter":
@@ -122,7 +124,7 @@ class SmpRouter(Closing):
         await self._tasks.close()
         await self.relays.close()
         await self.delivery.close()
-        self.delivery.confirm(at_once=True)
+        self.delivery.remove_confirmed(at_once=True)
         self._database.limit_wait()
         await self.store.drained()
         await self._database.close()
@@ -319,14 +321,14 @@ class SmpRouter(Closing):
 
     def _store_settled(self) -> None:
         self.observer.commit_settled()
-        self.delivery.settled()
+        self.delivery.committed()
         self._outgoing.flush()
-        self.handlers.messages.settled()
+        self.handlers.messages.committed()
 
     async def _expire(self) -> None:
         while True:
             try:
-                await self.expire(time.time())
+                await self.expire(steady_time())
             except Exception as exc:
                 logger.error("expiring messages failed, retrying later: %s", exc)
             await asyncio.sleep(self.settings.expiration_interval)

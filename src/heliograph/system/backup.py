@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from heliograph import __version__
 from heliograph.db.copying import OWN_TABLES, check_empty, copy_database
@@ -112,7 +113,7 @@ def back_up(root: Path, target: Path, now: float, *, routers_only: bool = False)
 
 
 def check_backup(backup: Path) -> Manifest:
-    """Return the manifest of a backup that is whole. Raises `StartError`."""
+    """Return the manifest of a backup that is whole. Raises `StartError` and `OSError`."""
     manifest = _read_manifest(backup)
     problems = []
     found = {_name(path, backup) for path in _all_files(backup)} - {MANIFEST}
@@ -252,9 +253,9 @@ def _files(root: Path, stores: list[_RouterStore], left_out: set[str]) -> Iterat
 
 
 def _all_files(root: Path) -> Iterator[Path]:
-    """Yield all files, also those that symbolic links lead to. Raises `StartError`."""
+    """Yield all files, also those that symbolic links lead to. Raises `StartError`, `OSError`."""
     seen = set()
-    for directory, below, names in os.walk(root, followlinks=True):
+    for directory, below, names in os.walk(root, onerror=_fail, followlinks=True):
         place = os.path.realpath(directory)
         if place in seen:
             below.clear()  # a link to a directory above, or to one that was copied
@@ -266,6 +267,10 @@ def _all_files(root: Path) -> Iterator[Path]:
                 yield path
             elif path.is_symlink():
                 raise StartError(f"{path} leads nowhere: remove it, or mount what it needs")
+
+
+def _fail(exc: OSError) -> NoReturn:
+    raise exc
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -306,8 +311,13 @@ def _read_manifest(backup: Path) -> Manifest:
         if found["format"] != FORMAT_VERSION:
             raise StartError(f"{backup}: another version of Heliograph made it: use that one")
         files = {str(name): BackedUpFile(**file) for name, file in found.pop("files").items()}
+    except PermissionError:
+        raise
+    except FileNotFoundError:
+        what = f"it has no {MANIFEST}" if backup.is_dir() else "there is no such directory"
+        raise StartError(f"{backup} is not a backup: {what}") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
-        raise StartError(f"{backup} is not a backup: it has no readable {MANIFEST}") from exc
+        raise StartError(f"{backup} is not a backup: its {MANIFEST} cannot be read") from exc
     for name in files:
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise StartError(f"{backup}: {MANIFEST} names a file outside of the backup")

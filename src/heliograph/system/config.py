@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
+from heliograph.pipeline.objectives.objective import DEFAULTS, parse_objectives
 from heliograph.runtime.config.options import option
 from heliograph.runtime.config.sections import check_address
 
@@ -51,6 +52,11 @@ class AlertOptions:
     """Alerts that the page sends: a router or provider is down, pushes are late, the disk is full,
     a certificate expires, notifications are unaccounted for. Nothing is sent without a target."""
 
+    name: str = option(
+        "",
+        "How alerts and the page call this installation. If empty: the host of the notification"
+        " router, or the machine's name if that is a loopback address.",
+    )
     webhook: str = option("", "A URL that gets each alert as a JSON POST.", secret=True)
     ntfy: str = option(
         "", "The URL of an ntfy topic, https://ntfy.sh/TOPIC for instance.", secret=True
@@ -70,10 +76,15 @@ class AlertOptions:
     )
 
     def check(self) -> Iterator[tuple[str, str]]:
+        if not self.name.isprintable():
+            yield "name", "must be one line of text"
         for key in ("webhook", "ntfy"):
             url = getattr(self, key)
             if url and not url.startswith(("https://", "http://")):
                 yield key, "must be a URL that begins with https:// or http://"
+
+
+DECISION_JOBS = ("anomalies", "snapshots", "foreign", "dead-tokens", "best-hours")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +108,32 @@ class PipelineOptions:
         unit="seconds",
         above=0,
     )
+    objectives: tuple[str, ...] = option(
+        tuple(item.text for item in DEFAULTS),
+        "Service-level objectives: what share of notifications a push provider accepts, and in how"
+        " many seconds.",
+    )
+
+    decide: tuple[str, ...] = option(
+        ("anomalies",),
+        "What it looks for, to decide on actions for the routers: " + ", ".join(DECISION_JOBS) + "."
+        " Anomalies are found within a minute only if it streams.",
+        example=("anomalies", "snapshots"),
+    )
+    decide_write: bool = option(
+        False,
+        "Whether actions that it decides on are written, so that the routers can apply them."
+        " Otherwise they are only logged.",
+    )
+
+    def check(self) -> Iterator[tuple[str, str]]:
+        for name in self.decide:
+            if name not in DECISION_JOBS:
+                yield "decide", f"there is no job {name}: there are {', '.join(DECISION_JOBS)}"
+        try:
+            parse_objectives(self.objectives)
+        except ValueError as exc:
+            yield "objectives", str(exc)
 
 
 @dataclass(frozen=True, slots=True)

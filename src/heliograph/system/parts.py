@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from heliograph.system.config import SystemConfig
+from heliograph.system.config import PipelineOptions, SystemConfig
 from heliograph.system.layout import Layout
 
 __all__ = ["SystemPart", "parts"]
@@ -41,6 +41,8 @@ def parts(layout: Layout, config: SystemConfig) -> Iterator[SystemPart]:
             *("pipeline", "pipeline", "run", "--dir", str(layout.tables)),
             *("--journal", str(layout.journal), "--master", config.pipeline.master),
             *("--memory", config.pipeline.memory),
+            *(word for text in config.pipeline.objectives for word in ("--objective", text)),
+            *_decisions(layout, config.pipeline),
             *(
                 ("--account", f"{config.pipeline.account_seconds:g}")
                 if config.pipeline.stream
@@ -48,6 +50,18 @@ def parts(layout: Layout, config: SystemConfig) -> Iterator[SystemPart]:
             ),
             is_slow=True,
         )
+
+
+def _decisions(layout: Layout, options: PipelineOptions) -> Iterator[str]:
+    if "anomalies" not in options.decide:
+        yield "--no-anomalies"
+    if "snapshots" in options.decide:
+        yield from ("--snapshots", str(layout.snapshots))
+    for name in ("foreign", "dead-tokens", "best-hours"):
+        if name in options.decide:
+            yield f"--{name}"
+    if options.decide_write:
+        yield "--decide-write"
 
 
 def _part(

@@ -15,17 +15,18 @@ def require(*, simulators: bool, pipeline: bool) -> None:
         (pipeline, "pyspark", "pipeline", "the data pipeline", "--no-pipeline"),
     )
     missing = [
-        (extra, what if option is None else f"{what} ({_without(option)})")
+        (extra, what, option)
         for is_wanted, module, extra, what, option in wanted
         if is_wanted and find_spec(module) is None
     ]
     if missing:
-        extras = ",".join(extra for extra, _ in missing)
-        raise StartError(
-            f"packages are missing: pip install 'heliograph[{extras}]', for "
-            + " and ".join(text for _, text in missing)
-        )
-
-
-def _without(option: str) -> str:
-    return f"to do without: {option} for a new system, or enabled = false in config.toml"
+        extras = ",".join(extra for extra, _, _ in missing)
+        parts = " and ".join(what for _, what, _ in missing)
+        lines = [f"packages are missing for {parts}: pip install 'heliograph[{extras}]'"]
+        options = " ".join(option for _, _, option in missing if option is not None)
+        if options:
+            lines.append(
+                f"to do without: {options} for a new system, enabled = false in the config.toml of"
+                " one that exists"
+            )
+        raise StartError("\n".join(lines))

@@ -14,11 +14,12 @@ import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterable
 
-from heliograph.runtime.errors import StartError
+from heliograph.runtime.errors import StartError, file_error
 from heliograph.system.layout import Layout
 from heliograph.system.logfile import LogFile, tail
 from heliograph.system.parts import SystemPart
 from heliograph.system.state import PartState, PartStatus, SystemStatus
+from heliograph.tasks import TaskScope
 
 __all__ = ["Supervisor"]
 
@@ -41,7 +42,9 @@ class Supervisor:
         self._parts = tuple(parts)
         self._processes: dict[str, Process] = {}
         self._ready = {part.name: asyncio.Event() for part in self._parts}
+        self._scope = TaskScope()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._failure: StartError | None = None
         self._begins: dict[str, int] = {}
         """The offset in each part's log where its last run begins."""
         self._is_stopping = False
@@ -54,9 +57,10 @@ class Supervisor:
         try:
             self._layout.logs.mkdir(mode=0o700, exist_ok=True)
         except OSError as exc:
-            raise StartError(f"{self._layout.logs}: {exc.strerror}") from exc
-        self._tasks = {part.name: asyncio.ensure_future(self._keep(part)) for part in self._parts}
-        waiting = asyncio.ensure_future(self._all_ready())
+            raise StartError(file_error(exc, self._layout.logs)) from exc
+        for part in self._parts:
+            self._tasks[part.name] = self._scope.spawn(self._keep(part), name=part.name)
+        waiting = self._scope.spawn(self._all_ready(), name="wait until all are ready")
         done, _ = await asyncio.wait(
             {waiting, *self._tasks.values()},
             timeout=START_SECONDS,
@@ -66,6 +70,8 @@ class Supervisor:
             waiting.cancel()
             for task in done:
                 task.result()
+            if self._failure is not None:
+                raise self._failure
             late = [
                 part.name
                 for part in self._parts
@@ -93,9 +99,7 @@ class Supervisor:
                 logger.warning("%s did not stop in %.0f s: killed", name, STOP_SECONDS)
                 _signal(process, signal.SIGKILL)
         await self._wait_ended(KILL_SECONDS)
-        for task in self._tasks.values():
-            task.cancel()  # something that it started holds its output open
-        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._scope.close()  # something that a part started may hold its output open
         self.status.is_up = False
         self._write_state()
 
@@ -114,6 +118,8 @@ class Supervisor:
             for name in part.needs:
                 await self._ready[name].wait()
             await self._run_and_restart(part, status)
+        except StartError as exc:
+            self._failure = exc
         finally:
             status.state, status.pid = PartState.STOPPED, None
             self._write_state()

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TypeVar
 
-from heliograph.opening import opening
+from heliograph.opening import Closing, opening
 from heliograph.transport import loop as net
 from heliograph.transport.connection import BlockConnection
 from heliograph.transport.dial import (
@@ -79,7 +79,7 @@ PushHandler = Callable[[bytes, Response], None]
 DisconnectHandler = Callable[["Client", Exception | None], None]
 
 
-class Client:
+class Client(Closing):
     """An open connection to a router. Make one by `Client.connect`."""
 
     def __init__(

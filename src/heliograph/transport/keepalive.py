@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from heliograph.tasks import TaskScope
 from heliograph.transport.connection import BlockConnection
 from heliograph.transport.errors import ClientError, RequestTimeout
 
@@ -30,7 +31,7 @@ class KeepAlive:
         self._failures = failures
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._pings = TaskScope()
         self._is_stopped = False
 
     def start(self) -> None:
@@ -40,6 +41,7 @@ class KeepAlive:
         self._is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
+        self._pings.cancel()
 
     def _check_after(self, wait: float) -> None:
         if not self._is_stopped:
@@ -52,7 +54,7 @@ class KeepAlive:
             self.missed = 0
             self._check_after(wait)
         else:
-            self._task = self._loop.create_task(self._ping())
+            self._pings.spawn(self._ping(), name="keep-alive")
 
     async def _ping(self) -> None:
         try:

@@ -6,12 +6,12 @@ Three stacks, chosen by argument or by the environment variable ``HELIOGRAPH_NET
 - ``uvloop``: uvloop alone, should aiofastnet misbehave;
 - ``asyncio``: the standard library alone, for platforms and debuggers that need it.
 
-The rest of the package opens sockets only through this module, so that the stacks are
-interchangeable. It knows no protocol, and it judges no peer: see `heliograph.transport.tls`.
+The rest of the package opens sockets only through this module and `heliograph.transport.accepting`,
+so that the stacks are interchangeable. It knows no protocol, and it judges no peer: see
+`heliograph.transport.tls`.
 """
 
 import asyncio
-import contextlib
 import ctypes
 import gc
 import logging
@@ -34,16 +34,16 @@ from heliograph.transport.tls import set_tcp_options
 __all__ = [
     "Allow",
     "Net",
-    "Server",
     "chosen_net",
     "connect_tcp",
     "create_connection",
-    "create_server",
     "forget_hangup",
+    "net_of",
     "new_event_loop",
     "release_memory",
-    "reserve_port",
+    "reports_close_notify",
     "run",
+    "tls_options",
     "watch_hangup",
 ]
 
@@ -65,9 +65,6 @@ class Descriptor(Protocol):
 ENVIRONMENT_VARIABLE = "HELIOGRAPH_NET"
 HANDSHAKE_TIMEOUT = 60.0
 SHUTDOWN_TIMEOUT = 5.0
-MAX_HANDSHAKES = 4096
-BACKLOG = 1024
-ACCEPT_RETRY_DELAY = 1.0
 
 # One TLS record of a 16 KiB block: what a connection's buffers in aiofastnet cost, each way.
 _BUFFER_SIZE = 16 * 1024 + 64
@@ -75,9 +72,6 @@ _BUFFER_SIZE = 16 * 1024 + 64
 # An address is never sent as a server name, and aiofastnet refuses an empty one. The reference
 # answers a named server with its web certificate.
 _NO_SERVER_NAME = "127.0.0.1"
-
-# The fatal alert in a plaintext record, as it answers a ClientHello.
-_NO_APPLICATION_PROTOCOL = bytes.fromhex("15 0303 0002 0278")
 
 # Commands make many objects that reference counting frees, and few cycles: with Python's own
 # thresholds, a twentieth of a router's time would go into looking for those.
@@ -135,147 +129,19 @@ def run(
         return runner.run(main)
 
 
-class Server:
-    """A listening socket. The connections it accepted outlive it."""
-
-    def __init__(
-        self,
-        sock: socket.socket,
-        protocol_factory: Callable[[], asyncio.BaseProtocol],
-        context: ssl.SSLContext | None,
-        handshake_timeout: float,
-        max_handshakes: int,
-    ) -> None:
-        self._sock = sock
-        self._protocol_factory = protocol_factory
-        self._context = context
-        self._handshake_timeout = handshake_timeout
-        self._max_handshakes = max_handshakes
-        self._handshakes: dict[asyncio.Task[None], None] = {}
-        """In the order they began."""
-        self.failed_handshakes = 0
-        """Failed handshakes and those in progress: memory that `release_memory` may return."""
-        self._loop = asyncio.get_running_loop()
-        self._retry: asyncio.TimerHandle | None = None
-        self._resume()
-
-    @property
-    def sockets(self) -> tuple[socket.socket, ...]:
-        """The socket, for its address, while the server listens."""
-        return () if self._sock.fileno() < 0 else (self._sock,)
-
-    def close(self) -> None:
-        """Stop listening, and cancel handshakes in progress."""
-        if not self.sockets:
-            return
-        if self._retry is not None:
-            self._retry.cancel()
-        self._loop.remove_reader(self._sock)
-        self._sock.close()
-        for handshake in self._handshakes:
-            # Later, because a task cancelled before its first step would not close its socket.
-            self._loop.call_soon(handshake.cancel)
-
-    async def wait_closed(self) -> None:
-        """Wait until nothing of a closed server is left."""
-        if self._handshakes:
-            await asyncio.wait(self._handshakes)
-
-    def _resume(self) -> None:
-        self._loop.add_reader(self._sock, self._accept)
-
-    def _accept(self) -> None:
-        for _ in range(BACKLOG):
-            try:
-                sock, _ = self._sock.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as exc:
-                # Most likely out of file descriptors, and the socket would stay readable.
-                logger.warning("cannot accept connections: %s (%s)", type(exc).__name__, exc.errno)
-                self._loop.remove_reader(self._sock)
-                self._retry = self._loop.call_later(ACCEPT_RETRY_DELAY, self._resume)
-                return
-            if len(self._handshakes) >= self._max_handshakes:
-                # A handshake takes milliseconds: the oldest one is the most suspicious.
-                oldest = next(iter(self._handshakes))
-                self._forget(oldest)
-                self._loop.call_soon(oldest.cancel)
-            handshake = self._loop.create_task(self._handshake(sock))
-            self._handshakes[handshake] = None
-            handshake.add_done_callback(self._forget)
-
-    def _forget(self, handshake: asyncio.Task[None]) -> None:
-        self._handshakes.pop(handshake, None)
-
-    async def _handshake(self, sock: socket.socket) -> None:
-        try:
-            sock.setblocking(False)
-            spare = sock.dup()
-        except OSError as exc:
-            sock.close()
-            logger.warning("cannot serve a connection: %s (%s)", type(exc).__name__, exc.errno)
-            return
-        with spare:
-            task = cast("asyncio.Task[None]", asyncio.current_task())
-            watch_hangup(spare, task.cancel)
-            self.failed_handshakes += 1
-            try:
-                await self._connect(sock)
-                self.failed_handshakes -= 1
-            except OSError as exc:
-                reason = exc.reason if isinstance(exc, ssl.SSLError) else type(exc).__name__
-                logger.debug("TLS handshake failed: %s", reason)
-                if reason == "NO_APPLICATION_PROTOCOL":
-                    # OpenSSL made the alert, but every stack drops it with the connection.
-                    with contextlib.suppress(OSError):
-                        spare.send(_NO_APPLICATION_PROTOCOL)
-                # Or the connection's buffers would wait for the garbage collector: the stack's
-                # future has the exception, whose traceback has the frame with that future.
-                exc.__traceback__ = None
-            finally:
-                forget_hangup(spare)
-
-    async def _connect(self, sock: socket.socket) -> None:
-        options = _tls_options(self._loop, self._context, self._handshake_timeout)
-        if _net_of(self._loop) is Net.AIOFASTNET:
-            import aiofastnet
-
-            await aiofastnet.connect_accepted_socket(
-                self._loop, self._protocol_factory, sock, **options
-            )
-        else:
-            await self._loop.connect_accepted_socket(self._protocol_factory, sock, **options)
-
-
-async def create_server(
-    protocol_factory: Callable[[], asyncio.BaseProtocol],
-    host: str | None,
-    port: int,
-    *,
-    ssl: ssl.SSLContext | None,
-    handshake_timeout: float = HANDSHAKE_TIMEOUT,
-    max_handshakes: int = MAX_HANDSHAKES,
-    reuse_port: bool = False,
-) -> Server:
-    """Listen on ``host``, or on all addresses if it is None; port 0 is any free one.
-
-    Of more than ``max_handshakes`` connections in their TLS handshake, the oldest is closed.
-    """
-    sock = _listen(host, port, reuse_port)
-    return Server(sock, protocol_factory, ssl, handshake_timeout, max_handshakes)
-
-
 async def connect_tcp(host: str, port: int, allow: Allow | None = None) -> socket.socket:
     """Connect to the first address of ``host`` that answers, in the resolver's order.
 
     Addresses are judged after the name was resolved, so that no name can stand for another one.
+    Raises `AddressRefused` for an address that is refused. A name that has only such addresses
+    fails as if it had none: a stranger does not learn which internal names exist.
     """
     loop = asyncio.get_running_loop()
     failure: Exception = OSError("the host has no address")
     for address in await resolve(host):
         if allow is not None and not allow(address):
-            failure = AddressRefused("the host has only addresses that may not be connected to")
+            if str(address) == host:
+                failure = AddressRefused("the address may not be connected to")
             continue
         sock = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6)
         try:
@@ -306,11 +172,11 @@ async def create_connection(
     when this fails. All failures of the peer are `OSError`.
     """
     loop = asyncio.get_running_loop()
-    options = _tls_options(loop, ssl, handshake_timeout)
+    options = tls_options(loop, ssl, handshake_timeout)
     if ssl is not None:
         options["server_hostname"] = _NO_SERVER_NAME
     try:
-        if _net_of(loop) is Net.AIOFASTNET:
+        if net_of(loop) is Net.AIOFASTNET:
             import aiofastnet
 
             return await aiofastnet.create_connection(loop, protocol_factory, sock=sock, **options)
@@ -323,29 +189,31 @@ async def create_connection(
 
 def watch_hangup(sock: Descriptor | None, callback: Callable[[], object]) -> None:
     """Call ``callback`` once the peer has reset the connection, where the stack may not notice."""
-    if sock is not None and _net_of(asyncio.get_running_loop()) is Net.AIOFASTNET:
+    if sock is not None and net_of(asyncio.get_running_loop()) is Net.AIOFASTNET:
         hangups.watch(sock.fileno(), callback)
 
 
 def forget_hangup(sock: Descriptor | None) -> None:
     """Stop watching a socket. Call this before it is closed."""
-    if sock is not None and _net_of(asyncio.get_running_loop()) is Net.AIOFASTNET:
+    if sock is not None and net_of(asyncio.get_running_loop()) is Net.AIOFASTNET:
         hangups.forget(sock.fileno())
 
 
 def reports_close_notify() -> bool:
     """Return False on asyncio, where the end of TCP looks like the end of TLS."""
-    return _net_of(asyncio.get_running_loop()) is not Net.ASYNCIO
+    return net_of(asyncio.get_running_loop()) is not Net.ASYNCIO
 
 
-def _net_of(loop: asyncio.AbstractEventLoop) -> Net:
+def net_of(loop: asyncio.AbstractEventLoop) -> Net:
+    """Return the stack of a loop."""
     # A loop made elsewhere, by a test runner for instance, follows the environment.
     return _nets.get(loop) or chosen_net()
 
 
-def _tls_options(
+def tls_options(
     loop: asyncio.AbstractEventLoop, context: ssl.SSLContext | None, handshake_timeout: float
 ) -> dict[str, Any]:  # keyword arguments of several functions
+    """Return the arguments for TLS of the functions that make transports."""
     if context is None:
         return {}
     sizes = {"ssl_incoming_bio_size": _BUFFER_SIZE, "ssl_outgoing_bio_size": _BUFFER_SIZE}
@@ -353,44 +221,8 @@ def _tls_options(
         "ssl": context,
         "ssl_handshake_timeout": handshake_timeout,
         "ssl_shutdown_timeout": SHUTDOWN_TIMEOUT,
-        **(sizes if _net_of(loop) is Net.AIOFASTNET else {}),
+        **(sizes if net_of(loop) is Net.AIOFASTNET else {}),
     }
-
-
-def _listen(host: str | None, port: int, reuse_port: bool) -> socket.socket:
-    if host is None and socket.has_dualstack_ipv6():
-        sock = socket.create_server(
-            ("", port),
-            family=socket.AF_INET6,
-            dualstack_ipv6=True,
-            backlog=BACKLOG,
-            reuse_port=reuse_port,
-        )
-    else:
-        family = socket.AF_INET6 if host and ":" in host else socket.AF_INET
-        sock = socket.create_server(
-            (host or "", port), family=family, backlog=BACKLOG, reuse_port=reuse_port
-        )
-    sock.setblocking(False)
-    set_tcp_options(sock)  # accepted sockets inherit them
-    return sock
-
-
-def reserve_port(host: str | None, port: int) -> socket.socket:
-    """Bind a port that other processes listen on with `reuse_port`; port 0 is any free one."""
-    is_dual = host is None and socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if is_dual or (host and ":" in host) else socket.AF_INET
-    sock = socket.socket(family)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if is_dual:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        sock.bind((host or "", port))
-    except BaseException:
-        sock.close()
-        raise
-    return sock
 
 
 def _handle_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:

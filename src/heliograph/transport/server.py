@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol as Interface, TypeVar
 from heliograph.crypto.keys import generate_key_pair
 from heliograph.opening import Closing
 from heliograph.tasks import TaskScope
-from heliograph.transport import loop as net
+from heliograph.transport import accepting, loop as net
 from heliograph.transport.connection import BlockConnection
 from heliograph.transport.errors import HandshakeFailed
 from heliograph.transport.handshake import (
@@ -268,7 +268,7 @@ class Listener(Closing):
         self._closing = False
         self._forgotten = 0
         self._failed = 0
-        self._server: net.Server | None = None
+        self._server: accepting.Server | None = None
         self._tasks = TaskScope()
 
     async def start(self, host: str | None, port: int, *, reuse_port: bool = False) -> int:
@@ -276,7 +276,7 @@ class Listener(Closing):
 
         With `reuse_port`, other processes that do so share the port.
         """
-        server = await net.create_server(
+        server = await accepting.create_server(
             lambda: ServerConnection(self),
             host,
             port,

@@ -3,20 +3,40 @@
 import asyncio
 import logging
 import smtplib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from email.message import EmailMessage
+from email.utils import localtime, make_msgid
 
 import aiohttp
 
-from heliograph.web.health import HealthProblem, Severity
+from heliograph.documents import JsonObject
+from heliograph.web.health import TITLES, HealthProblem, Severity
 
-__all__ = ["Alert", "AlertRules", "AlertTarget", "Alerts", "Mail", "send"]
+__all__ = ["Alert", "AlertRules", "AlertTarget", "Alerts", "Installation", "Mail", "send"]
 
 logger = logging.getLogger(__name__)
 
 _TIMEOUT = aiohttp.ClientTimeout(total=10.0)
 _MAIL_TIMEOUT = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """Which system an alert or a page is of. `routers` has the host and port of each."""
+
+    name: str
+    machine: str
+    directory: str
+    routers: Mapping[str, str]
+
+    def as_json(self) -> JsonObject:
+        return {"name": self.name, "machine": self.machine, "directory": self.directory}
+
+    def describe(self, part: str) -> str:
+        """Return where a part is: which router, in which directory of which machine."""
+        router = f"{TITLES[part]} {self.routers[part]}, " if part in self.routers else ""
+        return f"{router}{self.directory} on {self.machine}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +46,25 @@ class Alert:
     problem: HealthProblem
     is_resolved: bool = False
 
-    @property
-    def title(self) -> str:
-        return f"Heliograph: {'resolved' if self.is_resolved else self.problem.severity.value}"
+    def title(self, origin: Installation) -> str:
+        state = "resolved" if self.is_resolved else self.problem.severity.value
+        return f"Heliograph {origin.name}: {state}"
 
-    @property
-    def text(self) -> str:
+    def text(self, origin: Installation) -> str:
+        what = f"{self.problem.text} {self.problem.action}"
         if self.is_resolved:
-            return f"Resolved: {self.problem.text}"
-        return f"{self.problem.text} {self.problem.action}"
+            what = f"Resolved: {self.problem.text}"
+        return f"{what}\nFrom: {origin.describe(self.problem.part)}"
+
+    def as_json(self, origin: Installation) -> JsonObject:
+        return {
+            **self.problem.as_json(),
+            "part": self.problem.part,
+            "router": origin.routers.get(self.problem.part),
+            "installation": origin.as_json(),
+            "resolved": self.is_resolved,
+            "message": self.text(origin),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +131,14 @@ class AlertTarget:
         return bool(self.webhook or self.ntfy or self.mail)
 
 
-async def send(session: aiohttp.ClientSession, target: AlertTarget, alert: Alert) -> None:
+async def send(
+    session: aiohttp.ClientSession, target: AlertTarget, origin: Installation, alert: Alert
+) -> None:
     """Send an alert everywhere; what fails is logged, without URLs, which may hold secrets."""
     ways = {
-        "webhook": _webhook(session, target.webhook, alert) if target.webhook else None,
-        "ntfy": _ntfy(session, target.ntfy, alert) if target.ntfy else None,
-        "e-mail": asyncio.to_thread(_mail, target.mail, alert) if target.mail else None,
+        "webhook": _webhook(session, target.webhook, origin, alert) if target.webhook else None,
+        "ntfy": _ntfy(session, target.ntfy, origin, alert) if target.ntfy else None,
+        "e-mail": asyncio.to_thread(_mail, target.mail, origin, alert) if target.mail else None,
     }
     used = {name: way for name, way in ways.items() if way is not None}
     results = await asyncio.gather(*used.values(), return_exceptions=True)
@@ -115,25 +147,30 @@ async def send(session: aiohttp.ClientSession, target: AlertTarget, alert: Alert
             logger.warning("an alert could not be sent by %s: %s", name, type(result).__name__)
 
 
-async def _webhook(session: aiohttp.ClientSession, url: str, alert: Alert) -> None:
-    body = {**alert.problem.as_json(), "resolved": alert.is_resolved, "message": alert.text}
-    async with session.post(url, json=body, timeout=_TIMEOUT) as answer:
+async def _webhook(
+    session: aiohttp.ClientSession, url: str, origin: Installation, alert: Alert
+) -> None:
+    async with session.post(url, json=alert.as_json(origin), timeout=_TIMEOUT) as answer:
         answer.raise_for_status()
 
 
-async def _ntfy(session: aiohttp.ClientSession, url: str, alert: Alert) -> None:
+async def _ntfy(
+    session: aiohttp.ClientSession, url: str, origin: Installation, alert: Alert
+) -> None:
     is_urgent = alert.problem.severity is Severity.CRITICAL and not alert.is_resolved
-    headers = {"Title": alert.title, "Priority": "urgent" if is_urgent else "default"}
+    headers = {"Title": alert.title(origin), "Priority": "urgent" if is_urgent else "default"}
     async with session.post(
-        url, data=alert.text.encode(), headers=headers, timeout=_TIMEOUT
+        url, data=alert.text(origin), headers=headers, timeout=_TIMEOUT
     ) as answer:
         answer.raise_for_status()
 
 
-def _mail(mail: Mail, alert: Alert) -> None:
+def _mail(mail: Mail, origin: Installation, alert: Alert) -> None:
     message = EmailMessage()
-    message["Subject"], message["From"], message["To"] = alert.title, mail.sender, mail.recipient
-    message.set_content(alert.text)
+    message["Subject"], message["From"] = alert.title(origin), mail.sender
+    message["To"], message["Date"] = mail.recipient, localtime()
+    message["Message-ID"] = make_msgid(domain=mail.sender.rpartition("@")[2] or None)
+    message.set_content(alert.text(origin))
     with smtplib.SMTP(mail.host, mail.port, timeout=_MAIL_TIMEOUT) as server:
         if mail.starttls:
             server.starttls()

@@ -5,17 +5,22 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from heliograph.documents import JsonMapping
-from heliograph.web.sampler import METRICS_OFF, NO_ANSWER, NOT_ASKED
+from heliograph.web.metrics.sampler import METRICS_OFF, NO_ANSWER, NOT_ASKED
 
 __all__ = ["HealthProblem", "Severity", "problems", "state_of"]
 
 LATE, VERY_LATE = 60.0, 600.0
 LOW_DISK, NO_DISK = 1 << 30, 200 << 20
 MAX_LAG_SECONDS = 1800.0
+OLD_OBJECTIVES = 3600.0
+"""Age in seconds from which burn rates say nothing about now."""
 DAY = 86_400.0
 EXPIRES_SOON = 30 * DAY
 
 TITLES = {"ntf": "notification router", "smp": "messaging router"}
+
+
+_PARTS = {"provider": "ntf", "providers": "ntf", "pending": "ntf", "pipeline": "pipeline"}
 
 
 class Severity(StrEnum):
@@ -31,6 +36,14 @@ class HealthProblem:
     severity: Severity
     text: str
     action: str
+
+    @property
+    def part(self) -> str:
+        """The part it is about; "system" is what all parts share."""
+        kind, _, rest = self.key.partition(":")
+        if kind in ("router", "process", "certificate"):
+            return rest.partition(":")[0]
+        return _PARTS.get(kind, "system")
 
     def as_json(self) -> dict[str, str]:
         return asdict(self)
@@ -56,8 +69,30 @@ def problems(
         *_pending(live),
         *_certificates(certificates, now),
         *_pipeline(live["pipeline"]),
+        *_found(live["found"]),
+        *_objectives(live["pipeline"], now),
     ]
     return sorted(found, key=lambda problem: problem.severity is not Severity.CRITICAL)
+
+
+FINDINGS = {
+    "failing_provider": "A push provider fails far more often than it used to.",
+    "slow_provider": "A push provider answers far more slowly than it used to.",
+    "silent_server": "A messaging router that used to send notifications is silent.",
+    "slow_server": "A messaging router answers far more slowly than it used to.",
+    "verification_failures": "Most new tokens are rejected by their push provider.",
+    "registration_wave": "Far more tokens are registered than usual.",
+    "short": "A messaging router confirmed fewer subscriptions than were requested.",
+    "surplus": "A messaging router has subscriptions of ours that we do not know.",
+}
+"""What the pipeline reports through actions, by the name of the finding."""
+
+
+def _found(found: Mapping[str, int]) -> Iterator[HealthProblem]:
+    for name in found:
+        text = FINDINGS.get(name, f"The pipeline reports {name}.")
+        action = "Run: heliograph ntf actions list, then show the report or alert. undo hides it."
+        yield HealthProblem(f"found:{name}", Severity.WARNING, text, action)
 
 
 def _routers(routers: Mapping[str, JsonMapping]) -> Iterator[HealthProblem]:
@@ -110,7 +145,7 @@ def _disks(disks: Sequence[JsonMapping]) -> Iterator[HealthProblem]:
         yield HealthProblem(
             f"disk:{places}",
             Severity.CRITICAL if free < NO_DISK else Severity.WARNING,
-            f"Only {free >> 20} MB of disk space are free for {places}.",
+            f"Only {free >> 20} MB of disk space is free for {places}.",
             "Remove old backups and journal segments, or add space.",
         )
 
@@ -132,14 +167,14 @@ def _providers(live: JsonMapping) -> Iterator[HealthProblem]:
                 f"provider:{name}",
                 Severity.CRITICAL,
                 f"The push provider {name} accepts no pushes. They stay pending.",
-                "See Failures by reason below, then run: heliograph doctor --online",
+                "See Failures by reason on the status page, then run: heliograph doctor --online",
             )
         elif provider["state"] == "failing":
             yield HealthProblem(
                 f"provider:{name}",
                 Severity.WARNING,
                 f"The push provider {name} fails for some pushes. They are retried.",
-                "See Failures by reason below.",
+                "See Failures by reason on the status page.",
             )
 
 
@@ -149,9 +184,13 @@ def _pending(live: JsonMapping) -> Iterator[HealthProblem]:
         yield HealthProblem(
             "pending",
             Severity.CRITICAL if age > VERY_LATE else Severity.WARNING,
-            f"{count} pushes are pending, the oldest for {age:.0f} s.",
+            f"{_pushes_are(count)} pending, the oldest for {age:.0f} s.",
             "See 'Pushes are late' in the runbook.",
         )
+
+
+def _pushes_are(count: int) -> str:
+    return "1 push is" if count == 1 else f"{count} pushes are"
 
 
 def _certificates(
@@ -181,6 +220,20 @@ def _pipeline(pipeline: JsonMapping) -> Iterator[HealthProblem]:
             f"{pipeline['unaccounted']} notifications are unaccounted for.",
             "Run: heliograph pipeline status",
         )
+    if pipeline["state"] == "lagging":
+        yield HealthProblem(
+            "pipeline:lagging",
+            Severity.WARNING,
+            "A router should write its journal and does not, so nobody knows what is missing.",
+            "Run: heliograph pipeline status",
+        )
+    if pipeline["state"] == "gaps":
+        yield HealthProblem(
+            "pipeline:gaps",
+            Severity.WARNING,
+            "Events are known to be missing in the journals.",
+            "Run: heliograph pipeline status",
+        )
     if pipeline["lag_seconds"] is not None and pipeline["lag_seconds"] > MAX_LAG_SECONDS:
         yield HealthProblem(
             "pipeline:lag",
@@ -195,3 +248,18 @@ def _pipeline(pipeline: JsonMapping) -> Iterator[HealthProblem]:
             "The tables of the data pipeline cannot be read.",
             "Run: heliograph doctor",
         )
+
+
+def _objectives(pipeline: JsonMapping, now: float) -> Iterator[HealthProblem]:
+    """Yield the worst alert of each objective and provider, unless the rates are old."""
+    until = pipeline["objectives_until"]
+    if until is None or now - until > OLD_OBJECTIVES:
+        return
+    for result in pipeline["objectives"]:
+        for alert in result["alerts"][:1]:
+            yield HealthProblem(
+                f"pipeline:objective:{result['objective']}:{result['provider']}",
+                Severity(alert["severity"]),
+                alert["text"],
+                "See 'An error budget is used up' in the runbook.",
+            )

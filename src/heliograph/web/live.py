@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from heliograph.documents import JsonObject
-from heliograph.web.samples import Sample, quantile
-from heliograph.web.series import LATENCY, growth
+from heliograph.web.metrics.samples import Sample, quantile
+from heliograph.web.metrics.series import LATENCY, growth
 
 __all__ = ["WINDOW_SECONDS", "certificates", "live"]
 
@@ -56,6 +56,8 @@ def live(ntf: Samples, smp: Samples) -> JsonObject:
             name: int(last.get(f"heliograph_ntf_actions_{metric}"))
             for name, metric in _ACTIONS.items()
         },
+        "restrictions": _whole(last.by("heliograph_ntf_actions_in_force", "kind")),
+        "found": _whole(last.by("heliograph_ntf_alerts", "finding")),
         "ntf_clients": int(last.get("heliograph_ntf_clients")),
         "messaging": _messaging(smp),
         "window_seconds": WINDOW_SECONDS,

@@ -11,10 +11,10 @@ import aiohttp
 from heliograph import __version__
 from heliograph.documents import JsonObject
 from heliograph.web import live
-from heliograph.web.alerts import AlertRules, Alerts, AlertTarget, send
+from heliograph.web.alerts import AlertRules, Alerts, AlertTarget, Installation, send
 from heliograph.web.health import HealthProblem, problems, state_of
-from heliograph.web.sampler import INTERVAL, Sampler
-from heliograph.web.series import RANGES, Series
+from heliograph.web.metrics.sampler import INTERVAL, Sampler
+from heliograph.web.metrics.series import RANGES, Series
 
 __all__ = ["Monitor", "Sources"]
 
@@ -46,12 +46,14 @@ class Monitor:
         self,
         samplers: Mapping[str, Sampler],
         sources: Sources,
+        installation: Installation,
         target: AlertTarget | None = None,
         rules: AlertRules | None = None,
     ) -> None:
         self.series = {name: Series(*shape) for name, shape in RANGES.items()}
         self.sources = sources
         self._samplers = samplers
+        self._installation = installation
         self._target = target or AlertTarget()
         self._alerts = Alerts(rules or AlertRules())
         self._started_at = time.time()
@@ -79,7 +81,7 @@ class Monitor:
         document = self.document(now)
         alerts = self._alerts.update(self._problems(document, now), now)
         for alert in alerts if self._target else ():
-            await send(session, self._target, alert)
+            await send(session, self._target, self._installation, alert)
 
     def document(self, now: float) -> JsonObject:
         """Return everything that the page shows of now, without the problems."""
@@ -87,6 +89,7 @@ class Monitor:
         return {
             "at": now,
             "version": __version__,
+            "installation": self._installation.as_json(),
             "page_started_at": self._started_at,
             "interval_seconds": INTERVAL,
             "routers": {
@@ -144,5 +147,7 @@ _NOTHING_READ: JsonObject = {
         "quarantined": None,
         "unaccounted": None,
         "outcomes": {},
+        "objectives_until": None,
+        "objectives": [],
     },
 }

@@ -2,7 +2,7 @@
 
 from heliograph import __version__
 from heliograph.documents import JsonObject
-from heliograph.web.series import COLUMNS, RANGES
+from heliograph.web.metrics.series import COLUMNS, RANGES
 
 __all__ = ["MAX_HOURS", "MAX_ID", "specification"]
 
@@ -28,11 +28,13 @@ def _or_null(schema: JsonObject) -> JsonObject:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
+_STATES = ["off", "unknown", "empty", "unreadable", "complete", "lagging", "gaps", "unaccounted"]
 _FLOW = _object(total=_COUNT, per_second=_NUMBER, recently=_COUNT)
 _ROUTER = _object(problem=_or_null(_TEXT), as_of=_or_null(_NUMBER), is_stale=_BOOLEAN)
 _LIVE = _object(
     at=_NUMBER,
     version=_TEXT,
+    installation=_object(name=_TEXT, machine=_TEXT, directory=_TEXT),
     page_started_at=_NUMBER,
     interval_seconds=_NUMBER,
     state={"enum": ["ok", "warning", "critical", "unknown"]},
@@ -62,12 +64,36 @@ _LIVE = _object(
     ),
     disks=_list(_object(places=_list(_TEXT), total=_COUNT, free=_COUNT)),
     pipeline=_object(
-        state={"enum": ["off", "unknown", "empty", "unreadable", "complete", "unaccounted"]},
+        state={
+            "enum": [
+                "off",
+                "unknown",
+                "empty",
+                "unreadable",
+                "complete",
+                "lagging",
+                "gaps",
+                "unaccounted",
+            ]
+        },
         lag_seconds=_or_null(_NUMBER),
         events=_or_null(_COUNT),
         quarantined=_or_null(_COUNT),
         unaccounted=_or_null(_COUNT),
         outcomes=_COUNTS,
+        objectives_until=_or_null(_NUMBER),
+        objectives=_list(
+            _object(
+                objective=_TEXT,
+                provider=_TEXT,
+                state={"enum": ["met", "missed", "incomplete", "not enough data"]},
+                percent=_or_null(_NUMBER),
+                budget_left=_or_null(_NUMBER),
+                alerts=_list(
+                    _object(name=_TEXT, severity={"enum": ["warning", "critical"]}, text=_TEXT)
+                ),
+            )
+        ),
     ),
     tokens=_COUNTS,
     subscriptions=_COUNTS,
@@ -95,6 +121,8 @@ _LIVE = _object(
         )
     ),
     failures=_list(_object(reason=_TEXT, recent=_COUNT, total=_COUNT)),
+    restrictions=_COUNTS,
+    found=_COUNTS,
     actions=_object(applied=_COUNT, undone=_COUNT, refused=_COUNT, waiting=_COUNT, capped=_COUNT),
     ntf_clients=_COUNT,
     messaging=_object(

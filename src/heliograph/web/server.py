@@ -14,11 +14,11 @@ from heliograph.runtime.http import discreet
 from heliograph.runtime.listening import refused
 from heliograph.tasks import TaskScope
 from heliograph.web.guard import guard
+from heliograph.web.metrics.series import RANGES
 from heliograph.web.monitor import Monitor
 from heliograph.web.openapi import MAX_HOURS, MAX_ID, specification
 from heliograph.web.pairing import qr_svg
 from heliograph.web.push_test import PushTest
-from heliograph.web.series import RANGES
 
 __all__ = ["serve"]
 

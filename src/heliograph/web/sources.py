@@ -12,9 +12,11 @@ import pyarrow as pa
 
 from heliograph.db.dialects import Transaction, open_dialect
 from heliograph.db.errors import DatabaseError
-from heliograph.documents import JsonObject
+from heliograph.documents import JsonMapping, JsonObject
 from heliograph.ntf.config import NtfConfig
 from heliograph.ntf.diagnosis.trace import Trace, trace
+from heliograph.pipeline.objectives.budget import ALERTS
+from heliograph.pipeline.objectives.describing import provider_of, summary
 from heliograph.pipeline.status import status
 from heliograph.pipeline.tables.offsets import read_account
 from heliograph.pipeline.tables.tables import list_files
@@ -43,6 +45,13 @@ NOTHING = (
     " their router has written them to the journal."
 )
 
+_STATES = {
+    "complete": "complete",
+    "lagging": "lagging",
+    "gaps": "gaps",
+    "missing": "unaccounted",
+}
+"""The state that the page shows, by verdict."""
 _COUNTS = ("events", "quarantined")
 _NOTIFICATION = re.compile("[0-9a-f]{32}")
 
@@ -99,8 +108,9 @@ class SystemSources:
         if not found.offsets.batch:
             return _pipeline("empty", lag)
         outcomes = found.account.get("outcomes", {})
-        state = "unaccounted" if outcomes.get(UNACCOUNTED, 0) else "complete"
-        return _pipeline(state, lag, found.offsets.counts, outcomes)
+        state = _STATES.get(found.verdict or "", "unknown")
+        objectives = found.account.get("objectives", {})
+        return _pipeline(state, lag, found.offsets.counts, outcomes, objectives)
 
     def history(self, hours: int) -> JsonObject:
         try:
@@ -169,6 +179,7 @@ def _pipeline(
     lag: float | None = None,
     counts: Mapping[str, int] | None = None,
     outcomes: Mapping[str, int] | None = None,
+    objectives: JsonMapping | None = None,
 ) -> JsonObject:
     """Return the pipeline's part of the live document; unknown values are None."""
     known = {name: None if counts is None else counts.get(name, 0) for name in _COUNTS}
@@ -179,6 +190,27 @@ def _pipeline(
         **known,
         "unaccounted": unaccounted,
         "outcomes": dict(outcomes or {}),
+        "objectives_until": objectives.get("until") if objectives else None,
+        "objectives": [_objective(result) for result in (objectives or {}).get("results", ())],
+    }
+
+
+def _objective(result: JsonMapping) -> JsonObject:
+    return {
+        "objective": result["objective"],
+        "provider": provider_of(result),
+        "state": result["state"],
+        "percent": result["percent"],
+        "budget_left": result["budget_left"],
+        "alerts": [
+            {
+                "name": alert.name,
+                "severity": "critical" if alert.is_urgent else "warning",
+                "text": summary(result, alert.name),
+            }
+            for alert in ALERTS
+            if alert.name in result["alerts"]
+        ],
     }
 
 

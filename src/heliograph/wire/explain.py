@@ -1,6 +1,7 @@
 """Explain received bytes field by field, to debug these protocols."""
 
-from collections.abc import Callable, Iterable
+import difflib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import partial
@@ -13,7 +14,7 @@ from heliograph.wire.keys import private_key_algorithm, public_key_algorithm
 from heliograph.wire.ntf import NTF_COMMANDS, NTF_RESPONSES
 from heliograph.wire.primitives import Reader, unpad
 from heliograph.wire.smp import SMP_COMMANDS, SMP_RESPONSES
-from heliograph.wire.table import AnyTable
+from heliograph.wire.table import AnyTable, tag_of
 from heliograph.wire.transmissions import (
     AUTHENTICATOR_SIZE,
     ED448_SIGNATURE_SIZE,
@@ -75,10 +76,11 @@ def explain(data: bytes, protocol: str | None = None, version: int | None = None
     """Explain a block, its content, a transmission or a command; try whatever is not given.
 
     Raises WireError if it is none of these in any candidate protocol and version; its text
-    describes the outermost valid frame.
+    describes the outermost valid frame, or if there is none what was tried.
     """
-    best, outermost = WireError(ErrorCode.BLOCK, "nothing to explain"), len(_ATTEMPTS) + 1
-    for name in [protocol] if protocol else _guess_protocols(data):
+    best, outermost = None, len(_ATTEMPTS)
+    protocols = [protocol] if protocol else _guess_protocols(data)
+    for name in protocols:
         for number in _versions(name, version):
             for depth, (kind, attempt) in enumerate(_ATTEMPTS.items()):
                 try:
@@ -91,7 +93,45 @@ def explain(data: bytes, protocol: str | None = None, version: int | None = None
                 if kind == "command" and not _TABLES[name][0].knows(data):
                     kind = "response"
                 return Explanation(f"{name.upper()} {kind}, version {number}", tuple(lines))
+    if best is None:
+        raise WireError(ErrorCode.BLOCK, _nothing_known(data, protocols, version))
     raise WireError(best.error, f"cannot be explained {best}")
+
+
+def _nothing_known(data: bytes, protocols: Sequence[str], version: int | None) -> str:
+    """Return what was tried, and the nearest reading."""
+    tried = []
+    for name in protocols:
+        versions = sorted(_versions(name, version))
+        if versions:
+            numbers = f"{versions[0]} to {versions[-1]}" if len(versions) > 1 else f"{version}"
+            tried.append(f"{name.upper()} {numbers}")
+    if not tried:
+        return "nothing to explain: no protocol has this version"
+    kinds = "block, content, transmission and command"
+    return (
+        f"nothing known: tried as {kinds} of {' and '.join(tried)}."
+        f" The nearest reading: {_nearest(data, protocols)}"
+    )
+
+
+def _nearest(data: bytes, protocols: Iterable[str]) -> str:
+    tags = {
+        tag_of(message).decode(): name
+        for name in protocols
+        for table in _TABLES[name]
+        for message in table.messages
+    }
+    word = data.partition(b" ")[0][:16].decode("latin-1")
+    for tag in difflib.get_close_matches(word, tags, 1):
+        return f"{tags[tag].upper()} {tag}, which has a similar tag"
+    readings = []
+    for name in protocols:
+        try:
+            _explain_transmission(data, name, _VERSIONS[name].max)
+        except WireError as exc:
+            readings.append((exc.error is ErrorCode.BLOCK, f"{name.upper()} transmission: {exc}"))
+    return min(readings, key=lambda reading: reading[0])[1]
 
 
 def explain_frame(
@@ -123,7 +163,7 @@ def _versions(protocol: str, version: int | None) -> Iterable[int]:
 
 
 def _is_framed(data: bytes, protocol: str, version: int, kind: str) -> bool:
-    """Return True if bytes that failed as this kind have its frame; a command needs none."""
+    """Return True if bytes that failed as this kind have its frame; a command's is its tag."""
     session = _session(protocol, version)
     match kind:
         case "block":
@@ -133,7 +173,7 @@ def _is_framed(data: bytes, protocol: str, version: int, kind: str) -> bool:
                 return session.batched and bool(unpack(session, data))
             except WireError:
                 return False
-    return kind == "command"
+    return kind == "command" and _table_of(data, protocol).knows(data)
 
 
 def explain_handshake(data: bytes, protocol: str, sender: str) -> Explanation:
@@ -150,7 +190,7 @@ def explain_handshake(data: bytes, protocol: str, sender: str) -> Explanation:
     return Explanation(f"{protocol.upper()} {sender} handshake", tuple(lines))
 
 
-def _guess_protocols(data: bytes) -> Iterable[str]:
+def _guess_protocols(data: bytes) -> Sequence[str]:
     known = _BLOCK_SIZES.get(len(data))
     return [known] if known else ["ntf", "smp"]
 
@@ -201,21 +241,27 @@ def _explain_transmission(
     def add(name: str, meaning: str) -> None:
         spans.append((reader.pos, name, meaning))
 
-    auth = reader.short()
+    def read(name: str) -> bytes:
+        try:
+            return reader.short()
+        except WireError as exc:
+            raise reader.fail(f"{name}: {exc}") from exc
+
+    auth = read("authorization")
     add("authorization", _AUTHORIZATIONS.get(len(auth), f"{len(auth)} bytes of an unknown kind"))
     session = _session(protocol, version)
     if auth and session.service_auth:
-        signature = reader.short() if reader.take(1) == b"1" else None
+        signature = read("service signature") if reader.take(1) == b"1" else None
         add("service signature", "none" if signature is None else describe(signature))
     if not session.implied_session:
-        session_id = reader.short()
+        session_id = read("session ID")
         if len(session_id) != _SENT_SESSION_SIZE:
             raise reader.fail("no session ID")
         session = _session(protocol, version, session_id)
         add("session ID", describe(session_id))
-    corr_id = reader.short()
+    corr_id = read("correlation ID")
     add("correlation ID", describe(corr_id) if corr_id else "none: a push")
-    entity_id = reader.short()
+    entity_id = read("entity ID")
     add("entity ID", describe(entity_id) if entity_id else "none")
     command_at = reader.pos
     decode_transmission(session, data)

@@ -14,12 +14,12 @@ from heliograph.agent.notifications.records import (
 )
 from heliograph.agent.notifications.subscription import (
     ActionFailure,
+    ActionOutcome,
     Decision,
     Done,
     Intervals,
     KeySet,
     NtfSubscriptionCreated,
-    Outcome,
     QueueFacts,
     StateIs,
     after,
@@ -102,7 +102,7 @@ SUBS = {
     SubAction.NTF_DELETE: NTF_DELETE,
     None: PARKED,
 }
-OUTCOMES: tuple[Outcome, ...] = (
+OUTCOMES: tuple[ActionOutcome, ...] = (
     KeySet(NOTIFIER),
     NtfSubscriptionCreated(SUB_ID),
     *(StateIs(state) for state in S),
@@ -120,14 +120,14 @@ def _later(sub: NtfSubscription) -> NtfSubscription:
     return replace(sub, attempts=1, due=NOW + 60)
 
 
-def _expected(action: SubAction | None, outcome: Outcome) -> NtfSubscription | None:
+def _expected(action: SubAction | None, outcome: ActionOutcome) -> NtfSubscription | None:
     """Written from the outcome's side, as the machine is from the action's."""
     sub = SUBS[action]
     if action is None or outcome is ActionFailure.UNREACHABLE:
         return sub
     if outcome is ActionFailure.LATER:
         return _later(sub)
-    table: dict[tuple[SubAction, Outcome], NtfSubscription | None] = {
+    table: dict[tuple[SubAction, ActionOutcome], NtfSubscription | None] = {
         (SubAction.SMP_KEY, KeySet(NOTIFIER)): CREATE,
         (SubAction.NTF_CREATE, NtfSubscriptionCreated(SUB_ID)): replace(
             CHECK, state=S.NEW, due=NOW + DAY
@@ -149,7 +149,7 @@ def _expected(action: SubAction | None, outcome: Outcome) -> NtfSubscription | N
 
 @pytest.mark.parametrize("action", SUBS)
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=str)
-def test_every_pair(action: SubAction | None, outcome: Outcome) -> None:
+def test_every_pair(action: SubAction | None, outcome: ActionOutcome) -> None:
     assert after(SUBS[action], outcome, TOKEN, INTERVALS, NOW) == _expected(action, outcome)
 
 
@@ -313,7 +313,7 @@ def test_what_is_parked_is_never_due() -> None:
     st.floats(0, 1e10),
 )
 def test_any_sequence_ends_where_a_create_goes_on(
-    sub: NtfSubscription, outcomes: list[Outcome], now: float
+    sub: NtfSubscription, outcomes: list[ActionOutcome], now: float
 ) -> None:
     current: NtfSubscription | None = sub
     for outcome in outcomes:

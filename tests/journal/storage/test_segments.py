@@ -10,7 +10,14 @@ from heliograph.journal.hashing import Hasher
 from heliograph.journal.readers import ACKNOWLEDGED, Acknowledged, encode_acknowledged
 from heliograph.journal.storage.arrow import SCHEMA, Origin, complete, table_of
 from heliograph.journal.storage.log import Log, read_log
-from heliograph.journal.storage.segments import LiveRuns, Sealed, SegmentWriter, new_boot, recover
+from heliograph.journal.storage.segments import (
+    LiveRuns,
+    Recovered,
+    Sealed,
+    SegmentWriter,
+    new_boot,
+    recover,
+)
 
 ORIGIN = Origin("router", "ntf", 7)
 HASHER = Hasher(bytes(32))
@@ -31,6 +38,10 @@ def logged(path: Path, *firsts: int) -> None:
 def counts(path: Path) -> list[int]:
     found: list[int] = pq.read_table(path, columns=["count"])["count"].to_pylist()
     return found
+
+
+def events_in(saved: list[Recovered]) -> int:
+    return sum(item.events for item in saved)
 
 
 def test_a_sealed_segment_is_what_was_appended(tmp_path: Path) -> None:
@@ -89,7 +100,7 @@ def test_recovery(tmp_path: Path) -> None:
     logged(tmp_path / "_8-00000001.log")  # before anything was written
     (tmp_path / "_9-00000001.log").write_bytes(b"\1\0\0\0\x8d\xef\x02\xd2\0")  # by somebody else
     (tmp_path / "notes.txt").write_text("not ours")
-    assert recover(tmp_path) == 9
+    assert events_in(recover(tmp_path)) == 9
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "5-00000001.parquet",
         "6-00000001.parquet",
@@ -98,7 +109,7 @@ def test_recovery(tmp_path: Path) -> None:
         "notes.txt",
     ]
     assert counts(tmp_path / "5-00000001.parquet") == [1, 2, 3, 4, 5, 6]
-    assert recover(tmp_path) == 0
+    assert events_in(recover(tmp_path)) == 0
 
 
 def test_logs_of_live_runs_are_left_alone(tmp_path: Path) -> None:
@@ -110,14 +121,14 @@ def test_logs_of_live_runs_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "_5-00000001.parquet.tmp").write_bytes(b"half")
     with own.starting() as live:
         assert live == {5}
-        assert recover(tmp_path, live) == 0
+        assert events_in(recover(tmp_path, live)) == 0
         own.hold(6)
     assert (tmp_path / "_5-00000001.log").exists()
     assert (tmp_path / "_5-00000001.parquet.tmp").exists()
     other.release()  # as when its process is killed
     with LiveRuns(tmp_path).starting() as live:
         assert live == {6}
-        assert recover(tmp_path, live) == 3
+        assert events_in(recover(tmp_path, live)) == 3
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"5-00000001.parquet", "_6.live", "_start"}
     own.release()
@@ -193,7 +204,7 @@ def test_a_log_of_before_is_sealed(tmp_path: Path) -> None:
     log = Log(tmp_path / "_7-00000001.log")
     log.append(complete([table(1)]).replace_schema_metadata(None))
     log.close()
-    assert recover(tmp_path) == 3
+    assert events_in(recover(tmp_path)) == 3
     sealed = tmp_path / "7-00000001.parquet"
     assert pq.read_schema(sealed).equals(SCHEMA)
     assert pq.read_table(sealed)["event_id"].to_pylist() == [

@@ -11,7 +11,7 @@ from heliograph.journal.hashing import Hasher
 from heliograph.journal.identity import JournalIdentity
 from heliograph.ntf.actions.options import ActionCap, ActionOptions
 from heliograph.ntf.actions.runner import ActionRunner, ActionSettings
-from heliograph.ntf.store.actions import DailyCap
+from heliograph.ntf.store.actions.applying import DailyCap
 from tests.actions.support import ROUTER, SIGNER, an_action
 from tests.journal.recorder import KEY
 from tests.ntf.support import NtfWorld

@@ -3,7 +3,11 @@
 import asyncio
 from pathlib import Path
 
-from heliograph.actions.contract import ActionKind
+from heliograph.actions.contract import EVERYTHING, ActionKind
+from heliograph.ntf.actions import requests
+from heliograph.wire import ntf
+from heliograph.wire.errors import ErrorCode
+from tests.actions.support import an_action
 from tests.ntf.actions.support import a_runner, decided, publish
 from tests.ntf.cluster.support import a_cluster
 from tests.waiting import until
@@ -55,9 +59,41 @@ async def test_only_the_leader_applies_by_itself(tmp_path: Path) -> None:
 
         try:
             await until(lambda: bool(applied()))
-            leaders = [w.name for w in cluster.members if w.router.store.sharing.is_leader]
+            leaders = [w.name for w in cluster.members if w.router.store.coordinator.is_leader]
             assert applied() == leaders
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
+
+
+async def test_a_throttle_and_a_pause_are_in_force_in_every_process(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    async with a_cluster(tmp_path, 2) as cluster:
+        phone = await cluster.first.registered()
+        evidence = {"finding": "token_flood", "observed": 100_000}
+        throttle = decided(ActionKind.THROTTLE_TOKEN, phone.token_id, evidence=evidence)
+        pause = an_action(
+            ActionKind.PAUSE_REGISTRATIONS,
+            subject=EVERYTHING,
+            evidence=evidence,
+            decided_at=throttle.decided_at,
+            valid_until=throttle.valid_until,
+        )
+        publish(tables, throttle, pause)
+        runners = [a_runner(world, tables) for world in cluster.members]
+        running = [asyncio.create_task(runner.run()) for runner in runners]
+        stores = [world.router.store for world in cluster.members]
+        try:
+            await until(lambda: all(len([*store.restrictions]) == 2 for store in stores))
+            for world in cluster.members:
+                assert await (await world.phone()).tnew() == ntf.ERR(ErrorCode.QUOTA)
+            requests.submit(cluster.first.directory, (pause.action_id,), undo=True)
+            for other in cluster.members[1:]:
+                requests.submit(other.directory, (pause.action_id,), undo=True)
+            await until(lambda: all(len([*store.restrictions]) == 1 for store in stores))
+            for world in cluster.members:
+                await world.registered()
+        finally:
+            for task in running:
+                task.cancel()

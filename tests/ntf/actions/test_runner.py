@@ -7,8 +7,8 @@ import pytest
 
 from heliograph.actions.contract import ActionKind
 from heliograph.ntf.actions import requests
-from heliograph.ntf.store import actions as stored
-from heliograph.ntf.store.actions import ResolvedAction
+from heliograph.ntf.store.actions.applying import apply_batch
+from heliograph.ntf.store.actions.rules import ResolvedAction
 from heliograph.runtime.metrics import expose, process_registry
 from heliograph.wire.ntf.tokens import SubscriptionState
 from tests.actions.support import an_action, key_of
@@ -177,9 +177,7 @@ async def test_what_a_kill_kept_from_the_journal_is_recorded_by_the_next_run(
     _, _, subscription_id = lost
     item = ResolvedAction("aa" * 16, RESUBSCRIBE, subscription_id)
     caps = {RESUBSCRIBE: cap(1).daily}
-    await small_world.router.store.database.write(
-        lambda tx: stored.apply_batch(tx, [item], caps, 1)
-    )
+    await small_world.router.store.database.write(lambda tx: apply_batch(tx, [item], caps, 1))
     runner = a_runner(small_world, tables)
     for _ in range(2):
         await runner.record_recovered()

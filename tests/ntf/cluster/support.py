@@ -9,6 +9,7 @@ from heliograph.ntf.cluster.tables import Process
 from heliograph.ntf.router import NtfRouter, NtfSettings
 from heliograph.push.null import NullProvider
 from heliograph.push.provider import Provider
+from heliograph.transport.client import Client
 from heliograph.transport.protocols import NTF
 from heliograph.transport.server import Listener
 from heliograph.wire.addresses import Scheme, ServerAddress, decode_host
@@ -42,6 +43,30 @@ class MemberWorld(NtfWorld):
         self.address = ServerAddress(
             Scheme.NTF, (decode_host("127.0.0.1"),), str(port), fingerprint
         )
+
+
+class WorkersWorld(MemberWorld):
+    """A router of three processes: each client is connected to the next of them."""
+
+    workers = 3
+
+    async def start_ntf(self) -> None:
+        self._running: list[tuple[NtfRouter, Listener, ServerAddress]] = []
+        for number in range(self.workers):
+            self.name = f"process-{number}"
+            await super().start_ntf()
+            self._running.append((self.router, self.listener, self.address))
+        self.router, self.listener, self.address = self._running[0]
+
+    async def connect(self, version: int = 3, *, use_alpn: bool = True) -> Client:
+        self._running.append(self._running.pop(0))
+        _, _, self.address = self._running[0]
+        return await super().connect(version, use_alpn=use_alpn)
+
+    async def stop_ntf(self) -> None:
+        for router, listener, _ in self._running:
+            self.router, self.listener = router, listener
+            await super().stop_ntf()
 
 
 class Cluster:

@@ -13,12 +13,12 @@ from heliograph.ntf.cluster.roster import LeaseClock, Member, Roster, Shard
 LEASE = 5_000
 ONE, TWO, THREE = 1, 2, 3
 KEY = (7, 0)
+IDLE_TIMEOUT = 3_000
 
 
 def renewed(roster: Roster, process_id: int, now: int = 1_000, **options: bool) -> Roster:
-    return core.renew(
-        roster, process_id, now, LEASE, may_remove=options.get("may_remove", True), ready=()
-    )
+    removable = roster.members if options.get("may_remove", True) else ()
+    return core.renew(roster, process_id, now, LEASE, removable=removable)
 
 
 def members(*numbers: int, leaving: int | None = None, expired: int | None = None) -> Roster:
@@ -72,7 +72,7 @@ def test_every_state_and_event(state: str, event: str) -> None:
         case "renewed":
             roster = renewed(roster, ONE)
         case "ready":
-            roster = core.renew(roster, ONE, 1_000, LEASE, may_remove=True, ready=[KEY])
+            roster = core.renew(roster, ONE, 1_000, LEASE, ready=[KEY])
         case "other renewed":
             roster = renewed(roster, TWO)
         case "left":
@@ -99,6 +99,14 @@ def test_the_last_member_that_leaves_keeps_what_nobody_takes() -> None:
     roster = Roster(members(ONE, leaving=ONE).members, {KEY: Shard(ONE)})
     assert renewed(roster, ONE).shards[KEY] == Shard(ONE)
     assert core.leave(roster, ONE).shards[KEY] == Shard()
+
+
+def test_a_lease_that_is_longer_than_can_be_is_shortened() -> None:
+    """As after a fail-over to a server whose clock is late."""
+    roster = Roster({ONE: Member(2_000), TWO: Member(10**12)})
+    shortened = renewed(roster, ONE).members[TWO]
+    assert shortened == Member(1_000 + core.MAX_LEASES * LEASE)
+    assert renewed(Roster({ONE: Member(2_000), TWO: shortened}), ONE).members[TWO] == shortened
 
 
 def test_shards_are_balanced_and_stay() -> None:
@@ -135,13 +143,16 @@ class _Node:
     clock: LeaseClock
     seen: Roster
     is_stopped: bool = False
+    open_since: int | None = None
+    """When its transaction began, if it has one; it holds the row of the process."""
     listening: set[core.ShardId] = field(default_factory=set)
 
 
 class Cluster(RuleBasedStateMachine):
     """Processes that start, stop, continue, die and leave, with any delays between.
 
-    The database is one value; each step of a process is one transaction on it.
+    The database is one value. A change of the roster is one step; other transactions begin and end
+    in different steps, beside each other, and hold the row of their process meanwhile.
     """
 
     def __init__(self) -> None:
@@ -151,7 +162,7 @@ class Cluster(RuleBasedStateMachine):
         self.nodes: dict[int, _Node] = {}
         self.fenced: set[int] = set()
         self.next = 1
-        self.writes: list[tuple[int, core.ShardId]] = []
+        self.commits: list[tuple[int, core.ShardId]] = []
 
     @initialize(count=st.integers(1, 6))
     def begin(self, count: int) -> None:
@@ -181,6 +192,7 @@ class Cluster(RuleBasedStateMachine):
             del self.nodes[number]
             return
         now = self.now / 1000
+        self.end_transaction(index)
         node.listening &= node.seen.owned_by(number) | node.seen.left_by(number)
         node.listening |= node.seen.owned_by(number)
         ready = node.listening & node.seen.owned_by(number) if is_ready else set()
@@ -189,24 +201,42 @@ class Cluster(RuleBasedStateMachine):
             number,
             self.now,
             LEASE,
-            may_remove=node.clock.may_remove(now),
+            removable=self._unlocked() if node.clock.may_remove(now) else (),
             ready=ready,
         )
         node.clock.renewed(now)
 
+    def _unlocked(self) -> set[int]:
+        """Members in no transaction, as those are that died."""
+        locked = {number for number, node in self.nodes.items() if node.open_since is not None}
+        return {*self.stored.members} - locked
+
     @rule(index=st.integers(0, 9))
-    def write_status(self, index: int) -> None:
-        """A process writes what it believes to own; the transaction checks."""
+    def begin_transaction(self, index: int) -> None:
         number = self._some(index)
-        if number is None or number not in self.stored.members:
+        if number is not None and number in self.stored.members:
+            self.nodes[number].open_since = self.now
+
+    @rule(index=st.integers(0, 9))
+    def end_transaction(self, index: int) -> None:
+        """A process writes what it believes to own; the transaction checks, and locks the shard."""
+        number = self._some(index)
+        if number is None or self.nodes[number].open_since is None:
             return
+        self.nodes[number].open_since = None
+        assert number in self.stored.members
         for key in self.nodes[number].seen.owned_by(number):
             if self.stored.shards[key].owner == number:
-                self.writes.append((number, key))
+                self.commits.append((number, key))
 
     @rule(seconds=st.integers(1, 8))
     def wait(self, seconds: int) -> None:
+        """The server ends transactions of processes that stopped."""
         self.now += seconds * 1000
+        for node in self.nodes.values():
+            began = self.now if node.open_since is None else node.open_since
+            if node.is_stopped and self.now - began > IDLE_TIMEOUT:
+                node.open_since = None
 
     @rule(index=st.integers(0, 9))
     def kill(self, index: int) -> None:
@@ -252,6 +282,8 @@ class Cluster(RuleBasedStateMachine):
     def teardown(self) -> None:
         """In the end those that are left own everything, evenly."""
         self.resume_all()
+        for index in range(len(self.nodes)):
+            self.end_transaction(index)
         self.start()
         for _ in range(30):
             self.now += 1000

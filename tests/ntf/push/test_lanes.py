@@ -1,6 +1,7 @@
 """Windows of providers and of hosts that clients chose."""
 
 import os
+from dataclasses import replace
 
 import pytest
 
@@ -8,12 +9,19 @@ from heliograph.ntf.push import lanes
 from heliograph.ntf.push.lanes import BUSY_DELAY, Lane
 from heliograph.ntf.store.records import PendingPush, PushKind
 from heliograph.push.null import NullProvider
-from heliograph.push.provider import Accepted, RetryLater
-from heliograph.wire.ntf.tokens import DeviceToken, WPDeviceToken
+from heliograph.push.provider import (
+    Accepted,
+    DeviceTokenInvalid,
+    Misconfigured,
+    PushOutcome,
+    RetryLater,
+)
+from heliograph.wire.ntf.tokens import DeviceToken, InvalidReason, WPDeviceToken
 from tests.ntf.support import a_device
 
 TIMED_OUT = RetryLater(None, "Timeout", connection=True)
 BUSY = RetryLater(1.0, "TooManyRequests", code=429)
+ACCOUNT_BUSY = RetryLater(None, "TooManyProviderTokenUpdates", code=429, account_wide=True)
 
 
 def at(host: str) -> WPDeviceToken:
@@ -37,20 +45,28 @@ def start(lane: Lane, *pushes: PendingPush) -> None:
 
 def test_a_provider_without_hosts_has_one_window(lane: Lane) -> None:
     start(lane, *(push(a_device(), PushKind.VERIFICATION) for _ in range(100)))
-    assert not lane.has_room
+    assert not lane.has_room(0.0)
 
 
 def test_one_host_takes_a_tenth_of_the_window(lane: Lane) -> None:
-    start(lane, *(push(at("busy")) for _ in range(10)))
-    assert lane.delay(push(at("busy")), 0.0) == BUSY_DELAY
+    start(lane, *(push(at(host)) for _ in range(5) for host in ("busy", "Busy")))
+    assert lane.delay(push(at("BUSY")), 0.0) == BUSY_DELAY
     start(lane, push(at("other")))
-    assert lane.has_room
+    assert lane.has_room(0.0)
 
 
 def test_unverified_devices_take_a_fifth_of_the_window(lane: Lane) -> None:
     start(lane, *(push(at(f"host{n}"), PushKind.VERIFICATION) for n in range(20)))
     assert lane.delay(push(at("new"), PushKind.VERIFICATION), 0.0) == BUSY_DELAY
     start(lane, push(at("new")))
+
+
+def test_retries_of_unverified_devices_leave_room_for_new_ones(lane: Lane) -> None:
+    silent = (push(at(f"host{n}"), PushKind.VERIFICATION) for n in range(11))
+    *retried, last = (replace(each, attempts=3) for each in silent)
+    start(lane, *retried)
+    assert lane.delay(last, 0.0) == BUSY_DELAY
+    start(lane, *(push(at(f"new{n}"), PushKind.VERIFICATION) for n in range(10)))
 
 
 def test_a_host_that_does_not_answer_is_tried_ever_more_rarely(lane: Lane) -> None:
@@ -101,3 +117,63 @@ def test_hosts_are_forgotten(lane: Lane, monkeypatch: pytest.MonkeyPatch) -> Non
         remembered += lane.delay(second, 1_000_000.0) > 0.0  # one at a time, where one failed
         lane.end(first, Accepted(), 1_000_000.0)
     assert 0 < remembered <= 11
+
+
+def answered(lane: Lane, outcome: PushOutcome, now: float) -> None:
+    each = push(a_device())
+    assert lane.has_room(now)
+    lane.start(each)
+    lane.end(each, outcome, now)
+
+
+def test_a_lane_whose_account_is_rate_limited_pauses_ever_longer(lane: Lane) -> None:
+    now, pauses = 0.0, []
+    for _ in range(11):
+        answered(lane, ACCOUNT_BUSY, now)
+        assert not lane.has_room(now)
+        pauses.append(lane.paused_until - now)
+        now = lane.paused_until
+    assert pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+
+
+def test_a_lane_pauses_no_shorter_than_asked_and_never_for_long(lane: Lane) -> None:
+    for asked, pause in ((60.0, 60.0), (86_400.0, 300.0)):
+        answered(lane, replace(ACCOUNT_BUSY, after=asked), 0.0)
+        assert lane.paused_until == pause
+        answered(lane, Accepted(), pause)
+        lane.paused_until = 0.0
+
+
+def test_pushes_of_a_rate_limited_account_fail_together(lane: Lane) -> None:
+    pushes = [push(a_device()) for _ in range(10)]
+    start(lane, *pushes)
+    for each in pushes:
+        lane.end(each, ACCOUNT_BUSY, 0.0)
+    assert lane.paused_until == 1.0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "has_ended"),
+    [
+        (Accepted(), True),
+        (DeviceTokenInvalid(InvalidReason.BAD), True),
+        (BUSY, True),
+        (Misconfigured("BadTopic"), True),
+        (TIMED_OUT, False),
+        (ACCOUNT_BUSY, False),
+    ],
+)
+def test_a_paused_lane_tries_one_push_at_a_time(
+    lane: Lane, outcome: PushOutcome, has_ended: bool
+) -> None:
+    answered(lane, ACCOUNT_BUSY, 0.0)
+    lane.waiting = True
+    assert not lane.wants_more(0.5)
+    assert lane.wants_more(1.0)
+    trial = push(a_device())
+    lane.start(trial)
+    assert not lane.has_room(1.0)
+    assert not lane.wants_more(1.0)
+    lane.end(trial, outcome, 1.0)
+    lane.start(push(a_device()))
+    assert lane.has_room(100.0) is has_ended

@@ -2,6 +2,8 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,20 +11,22 @@ from heliograph.db.database import Database
 from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseError
 from heliograph.journal.journal import NO_JOURNAL
-from heliograph.ntf.journaling import SettledPush
-from heliograph.ntf.observer import NtfObserver
+from heliograph.ntf.observing.observer import NtfObserver
+from heliograph.ntf.observing.pushes import AnsweredPush, PushObserver
+from heliograph.ntf.observing.stats import Stats
 from heliograph.ntf.push import outbox
 from heliograph.ntf.push.outbox import Outbox, OutboxSettings
-from heliograph.ntf.store import pending, subscriptions, tokens
+from heliograph.ntf.store import pending, receiving, tokens
 from heliograph.ntf.store.records import Incoming, Notice, PendingPush, PushKind, Token
 from heliograph.ntf.store.schema import MIGRATIONS
 from heliograph.ntf.store.store import NtfStore
-from heliograph.ntf.store.subscriptions import NewSubscription
+from heliograph.ntf.store.subscriptions import subscriptions
+from heliograph.ntf.store.subscriptions.subscriptions import NewSubscription
 from heliograph.push.provider import (
     Accepted,
     DeviceTokenInvalid,
     Misconfigured,
-    Outcome,
+    PushOutcome,
     RetryLater,
 )
 from heliograph.runtime.backoff import Backoff
@@ -43,18 +47,25 @@ class RigObserver(NtfObserver):
     def __init__(self, rig: "OutboxRig") -> None:
         super().__init__(NO_JOURNAL)
         self._rig = rig
-
-    def push_attempted(self, push: PendingPush) -> None:
-        self._rig.attempted.append(push)
-
-    async def pushes_settled(self, settled: Sequence[SettledPush]) -> None:
-        self._rig.settled += [(push, outcome) for push, outcome, _ in settled]
-
-    def pushes_expired(self, expired: Sequence[pending.ExpiredPush]) -> None:
-        self._rig.expired += expired
+        self.pushes = RigPushes(rig)
 
     def tokens_changed(self, changed: Iterable[Token]) -> None:
         self._rig.changed += changed
+
+
+class RigPushes(PushObserver):
+    def __init__(self, rig: "OutboxRig") -> None:
+        super().__init__(NO_JOURNAL, Stats(), lambda _: None)
+        self._rig = rig
+
+    def attempted(self, push: PendingPush) -> None:
+        self._rig.attempted.append(push)
+
+    async def answered(self, answered: Sequence[AnsweredPush]) -> None:
+        self._rig.answered += [(push, outcome) for push, outcome, _ in answered]
+
+    def expired(self, expired: Sequence[pending.ExpiredPush]) -> None:
+        self._rig.expired += expired
 
 
 class OutboxRig:
@@ -64,7 +75,7 @@ class OutboxRig:
         self.database = database
         self.test, self.prod = Recorder(), Recorder()
         self.attempted: list[PendingPush] = []
-        self.settled: list[tuple[PendingPush, Outcome]] = []
+        self.answered: list[tuple[PendingPush, PushOutcome]] = []
         self.expired: list[pending.ExpiredPush] = []
         self.changed: list[Token] = []
         self.outbox = Outbox(
@@ -86,7 +97,7 @@ class OutboxRig:
             token = tokens.register(tx, new, 1, now, now + TTL)
             if verified:
                 token, _ = tokens.verify(tx, new.token_id, new.code)
-                pending.settle(tx, [pending.MarkAccepted(new.token_id, PushKind.VERIFICATION, 1)])
+                pending.apply(tx, [pending.MarkAccepted(new.token_id, PushKind.VERIFICATION, 1)])
                 added = NewSubscription(os.urandom(24), new.token_id, ADDRESS, queue, b"key")
                 subscriptions.add(tx, added)
             return token
@@ -101,10 +112,11 @@ class OutboxRig:
         incoming = [
             Incoming(self._queues[token.token_id], os.urandom(24), b"meta", 1.0) for token in given
         ]
-        first, self.next_seq = self.next_seq, self.next_seq + len(incoming)
+        seqs = range(self.next_seq, self.next_seq + len(incoming))
+        self.next_seq += len(incoming)
         now = now_ms()
         stored = await self.database.write(
-            lambda tx: pending.receive(tx, 1, incoming, first, now, now + ttl)
+            lambda tx: receiving.receive(tx, 1, incoming, seqs, now, now + ttl)
         )
         if offer:
             self.outbox.offer(stored.pushes)
@@ -144,7 +156,7 @@ async def test_an_offered_push_is_sent_and_settled(rig: OutboxRig) -> None:
     await rig.until_none_pending()
     [push] = rig.test.to(token.device)
     assert isinstance(push, MessagePush)
-    [(pending_push, outcome)] = rig.settled
+    [(pending_push, outcome)] = rig.answered
     assert outcome == Accepted()
     assert rig.test.deliveries[0].expires_at == int(pending_push.expires_at)
     await until(lambda: rig.outbox.in_flight == 0)
@@ -160,8 +172,8 @@ async def test_only_what_was_carried_is_reported(rig: OutboxRig) -> None:
     rig.outbox.offer(
         [PendingPush(b"t", PushKind.MESSAGE, device, bytes(32), b"", 6, at, 0, at + 60, notices)]
     )
-    await until(lambda: rig.settled)
-    [(push, outcome)] = rig.settled
+    await until(lambda: rig.answered)
+    [(push, outcome)] = rig.answered
     assert outcome == Accepted()
     assert push.notices == notices[-2:]
 
@@ -182,7 +194,7 @@ async def test_a_lost_connection_is_retried_once_at_once_with_a_new_one(rig: Out
     assert rig.test.refreshed == [1]
     assert len(rig.test.deliveries) == 2
     assert rig.test.deliveries[0] == rig.test.deliveries[1]
-    assert [outcome for _, outcome in rig.settled] == [Accepted()]
+    assert [outcome for _, outcome in rig.answered] == [Accepted()]
 
 
 async def test_then_on_schedule_until_accepted(rig: OutboxRig) -> None:
@@ -192,8 +204,8 @@ async def test_then_on_schedule_until_accepted(rig: OutboxRig) -> None:
     await rig.until_none_pending()
     assert rig.test.refreshed == [1]  # later attempts do not ask for more connections
     assert len(rig.test.deliveries) == 6
-    assert [push.attempts for push, _ in rig.settled] == [0, 1, 2, 3, 4]
-    assert {push.since for push, _ in rig.settled} == {rig.settled[0][0].since}
+    assert [push.attempts for push, _ in rig.answered] == [0, 1, 2, 3, 4]
+    assert {push.since for push, _ in rig.answered} == {rig.answered[0][0].since}
 
 
 async def test_an_answer_is_no_reason_for_a_new_connection(rig: OutboxRig) -> None:
@@ -209,7 +221,7 @@ async def test_what_the_provider_asks_for_is_honoured(rig: OutboxRig) -> None:
     token = await rig.token()
     rig.test.answers += [RetryLater(0.6, "TooManyRequests")]
     await rig.receive(token)
-    await until(lambda: rig.settled)
+    await until(lambda: rig.answered)
     began = time.monotonic()
     await asyncio.sleep(0.3)
     await rig.receive(token)  # does not bring it forward
@@ -235,11 +247,52 @@ async def test_what_is_refused_waits_longer_and_is_logged_once(
     rig.test.always = Misconfigured("InvalidProviderToken")
     made = [await rig.token() for _ in range(3)]
     await rig.receive(*made)
-    await until(lambda: len(rig.settled) >= 3)
+    await until(lambda: len(rig.answered) >= 3)
     assert await rig.pending_pushes() == 3
     rig.test.always = Accepted()
     await rig.until_none_pending()
     assert len([text for text in caplog.messages if "InvalidProviderToken" in text]) == 1
+
+
+async def test_a_refusal_that_does_not_last_delays_little(rig: OutboxRig) -> None:
+    """As by a clock that was wrong for seconds: the provider takes our tokens for invalid."""
+    rig.outbox.settings = replace(rig.outbox.settings, refused_delay=60.0)
+    rig.test.answers += [Misconfigured("InvalidProviderToken")] * 3
+    await rig.receive(await rig.token())
+    await rig.until_none_pending()
+    assert len(rig.test.deliveries) == 4
+
+
+async def test_a_lasting_refusal_waits_as_long_as_configured(rig: OutboxRig) -> None:
+    hour = 3600.0
+    rig.outbox.settings = replace(rig.outbox.settings, refused_delay=hour)
+    rig.test.always = Misconfigured("InvalidProviderToken")
+    await rig.receive(await rig.token())
+
+    async def waits_an_hour() -> bool:
+        return await next_at(rig) > time.time() + hour - 60
+
+    await eventually(waits_an_hour)
+    assert len(rig.test.deliveries) == outbox.SOON_RETRIED + 1
+
+
+async def test_a_rate_limit_of_the_account_slows_down_the_whole_lane(rig: OutboxRig) -> None:
+    """Other pushes would get the same answer: one is tried at a time, and no other waits longer."""
+    made = [await rig.token() for _ in range(20)]
+    rig.test.always = RetryLater(None, "TooManyProviderTokenUpdates", account_wide=True)
+    await rig.receive(*made)
+    await until(lambda: rig.answered)
+    await asyncio.sleep(0.7)
+    assert len(rig.test.deliveries) <= rig.outbox.settings.window + 1
+    await rig.receive(await rig.token(PushProvider.APNS_PROD))
+    await until(lambda: rig.prod.deliveries)  # another provider is not concerned
+    rig.test.always, rig.test.most_in_flight = Accepted(), 0
+    rig.test.gate.clear()
+    await until(lambda: rig.test.in_flight)
+    await asyncio.sleep(0.2)
+    assert rig.test.most_in_flight == 1
+    rig.test.gate.set()
+    await rig.until_none_pending()
 
 
 async def test_a_delivered_verification_confirms_and_is_reported(rig: OutboxRig) -> None:
@@ -262,7 +315,7 @@ async def test_many_notifications_are_few_pushes_and_all_are_covered(rig: Outbox
     rig.test.gate.set()
     await rig.until_none_pending()
     assert len(rig.test.deliveries) == 2
-    assert rig.settled[-1][0].seq == rig.next_seq - 1
+    assert rig.answered[-1][0].seq == rig.next_seq - 1
 
 
 async def test_the_window_bounds_pushes_in_flight(rig: OutboxRig) -> None:
@@ -391,7 +444,7 @@ async def test_an_unexpected_failure_is_retried_later(
     token = await rig.token()
     failures = 2
 
-    async def send(delivery: object) -> Outcome:
+    async def send(delivery: object) -> PushOutcome:
         nonlocal failures
         if failures:
             failures -= 1
@@ -457,44 +510,44 @@ async def test_a_token_deleted_while_its_push_was_in_flight(rig: OutboxRig) -> N
     assert await rig.pending_pushes() == 0
 
 
-async def test_offered_again_at_every_moment_of_the_settlement(rig: OutboxRig) -> None:
-    """No moment between a push and its settlement may swallow a newer notification."""
+async def test_offered_again_at_every_moment_until_the_outcome_is_stored(rig: OutboxRig) -> None:
+    """No moment between a push and the storing of its outcome may swallow a newer notification."""
     token = await rig.token()
     for turns in range(25):
-        before = len(rig.settled)
+        before = len(rig.answered)
         await rig.receive(token)
-        await until(lambda before=before: len(rig.settled) > before)  # type: ignore[misc]
+        await until(lambda before=before: len(rig.answered) > before)  # type: ignore[misc]
         for _ in range(turns):
             await asyncio.sleep(0)
         await rig.receive(token)
         await eventually(rig.is_none_pending, 2)  # well before the store is looked at without need
-        assert rig.settled[-1][0].seq == rig.next_seq - 1
+        assert rig.answered[-1][0].seq == rig.next_seq - 1
 
 
 async def test_outcomes_wait_for_a_store_that_fails(
     rig: OutboxRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Until it is written what became of a push, it is not made again."""
-    monkeypatch.setattr(outbox, "SETTLE_DELAYS", Backoff(0.02, 0.02))
+    monkeypatch.setattr(outbox, "STORE_DELAYS", Backoff(0.02, 0.02))
     token = await rig.token()
-    settle = pending.settle
+    apply = pending.apply
     failures = 3
 
-    def failing(tx: Transaction, items: object) -> list[Token]:
+    def failing(tx: Transaction, *items: Any) -> list[Token]:
         nonlocal failures
         if failures:
             failures -= 1
             raise DatabaseError("the disk is full")
-        return settle(tx, items)  # type: ignore[arg-type]
+        return apply(tx, *items)
 
-    monkeypatch.setattr(pending, "settle", failing)
+    monkeypatch.setattr(pending, "apply", failing)
     await rig.receive(token)
     await until(lambda: failures < 3)
     await rig.receive(token)
     rig.outbox.wake()
     await rig.until_none_pending()
     assert len(rig.test.deliveries) == 2  # for two notifications
-    assert len(rig.settled) == 2  # reported once each, also if the store fails
+    assert len(rig.answered) == 2  # reported once each, also if the store fails
     assert "cannot be stored yet: the disk is full" in caplog.text
 
 
@@ -555,7 +608,7 @@ async def test_pending_pushes_survive_a_restart(url: str) -> None:
     rig.test.always = BUSY
     made = [await rig.token() for _ in range(3)]
     await rig.receive(*made)
-    await until(lambda: len(rig.settled) == 3)
+    await until(lambda: len(rig.answered) == 3)
     await rig.outbox.close()
     await database.close()
     database = await Database.open(url, MIGRATIONS)
@@ -585,10 +638,10 @@ async def test_only_a_call_to_look_replaces_an_earlier_one(rig: OutboxRig) -> No
 async def test_pushes_continue_if_outcomes_cannot_be_reported(
     rig: OutboxRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def broken(self: RigObserver, settled: object) -> None:
+    async def broken(self: RigPushes, answered: object) -> None:
         raise RuntimeError("not this time")
 
-    monkeypatch.setattr(RigObserver, "pushes_settled", broken)
+    monkeypatch.setattr(RigPushes, "answered", broken)
     token = await rig.token()
     for _ in range(2):
         await rig.receive(token)
@@ -608,7 +661,7 @@ async def test_a_provider_silences_nobody_for_more_than_minutes(
 ) -> None:
     rig.test.answers += [RetryLater(asked, "TooManyRequests")]
     await rig.receive(await rig.token())
-    await until(lambda: rig.settled)
+    await until(lambda: rig.answered)
 
     async def is_retried() -> bool:
         return await next_at(rig) > time.time() + 1
@@ -626,8 +679,8 @@ async def test_a_clock_that_jumps_for_a_moment_delays_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: right() + 3600)
         await rig.receive(token)
-        await until(lambda: rig.settled)
-    await until(lambda: len(rig.settled) == 2)
+        await until(lambda: rig.answered)
+    await until(lambda: len(rig.answered) == 2)
     await rig.until_none_pending()
 
 

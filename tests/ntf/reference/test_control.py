@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from heliograph.ntf.metrics import NtfCollector
+from heliograph.ntf.observing.metrics import NtfCollector
 from heliograph.ntf.reference.control import NtfControlPort
 from heliograph.ntf.reference.statslog import NtfStatsLog
 from heliograph.ntf.router import NtfSettings

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.ntf.observing.stats import Stats
 from heliograph.ntf.reference.statslog import NtfStatsLog
-from heliograph.ntf.stats import Stats
 from heliograph.runtime.reference.periods import DAY
 from heliograph.runtime.reference.statslog import first_delay
 from tests.runtime.reference.test_periods import at, ids

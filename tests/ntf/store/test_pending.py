@@ -4,10 +4,11 @@ import pytest
 
 from heliograph.db.dialects import Transaction
 from heliograph.db.sql import MAX_IN
-from heliograph.ntf.store import pending, subscriptions, tokens
+from heliograph.ntf.store import pending, receiving, tokens
 from heliograph.ntf.store.pending import MarkAccepted, MarkInvalid, MarkRetry
 from heliograph.ntf.store.records import Incoming, PushKind, Token
-from heliograph.ntf.store.subscriptions import Added, NewSubscription
+from heliograph.ntf.store.subscriptions import subscriptions
+from heliograph.ntf.store.subscriptions.subscriptions import Added, NewSubscription
 from heliograph.wire.ntf.push import MAX_PUSH_MESSAGES
 from heliograph.wire.ntf.tokens import InvalidReason, PushProvider, TokenStatus
 from tests.ntf.support import a_device, a_new_token
@@ -25,7 +26,7 @@ def an_active_token(
     assert token is not None
     if verified:
         tokens.verify(tx, token.token_id, token.code)
-        pending.settle(tx, [MarkAccepted(token.token_id, VERIFICATION, 1)])
+        pending.apply(tx, [MarkAccepted(token.token_id, VERIFICATION, 1)])
     return token
 
 
@@ -43,8 +44,9 @@ def nmsg(notifier_id: bytes, at: float = 1.0) -> Incoming:
 
 def receive(
     tx: Transaction, *incoming: Incoming, seq: int = 10, now: int = NOW, server: int = SERVER
-) -> pending.StoredBatch:
-    return pending.receive(tx, server, incoming, seq, now, now + TTL)
+) -> receiving.StoredBatch:
+    seqs = range(seq, seq + len(incoming))
+    return receiving.receive(tx, server, incoming, seqs, now, now + TTL)
 
 
 def rows(tx: Transaction, kind: PushKind = MESSAGE) -> dict[bytes, tuple[int, int, int, int]]:
@@ -107,7 +109,7 @@ def test_what_is_for_nobody_is_counted(tx: Transaction) -> None:
     token = an_active_token(tx)
     [queue] = subscribe(tx, token)
     stored = receive(tx, nmsg(b"nobody"), nmsg(queue), nmsg(b"nobody"))
-    assert (len(stored.pushes), stored.unknown) == (1, 2)
+    assert (len(stored.pushes), stored.undeliverable) == (1, 2)
     assert [item.outcome.value for item in stored.received] == ["unknown", "stored", "unknown"]
     assert receive(tx, nmsg(queue), server=2)[:2] == ([], 1)
 
@@ -122,7 +124,7 @@ def test_the_status_decides(tx: Transaction, status: TokenStatus) -> None:
     kept = status in (TokenStatus.REGISTERED, TokenStatus.CONFIRMED, TokenStatus.ACTIVE)
     assert bool(stored.pushes) == (status is TokenStatus.ACTIVE)
     assert bool(pending.due(tx, "apns_test", NOW, 9)) == (status is TokenStatus.ACTIVE)
-    assert stored.unknown == (not kept)
+    assert stored.undeliverable == (not kept)
     assert bool(rows(tx)) == kept
 
 
@@ -142,7 +144,7 @@ def test_what_is_accepted_is_no_longer_pending(tx: Transaction) -> None:
     token = an_active_token(tx)
     [queue] = subscribe(tx, token)
     [push], *_ = receive(tx, nmsg(queue))
-    assert pending.settle(tx, [MarkAccepted(token.token_id, MESSAGE, push.seq)]) == []
+    assert pending.apply(tx, [MarkAccepted(token.token_id, MESSAGE, push.seq)]) == []
     assert not rows(tx)
     [again], *_ = receive(tx, nmsg(queue), seq=11)
     assert (again.seq, again.attempts) == (11, 0)
@@ -153,7 +155,7 @@ def test_what_came_while_its_push_was_in_flight_is_pending(tx: Transaction) -> N
     [queue] = subscribe(tx, token)
     [push], *_ = receive(tx, nmsg(queue))
     receive(tx, nmsg(queue), seq=11, now=NOW + 5)
-    pending.settle(tx, [MarkAccepted(token.token_id, MESSAGE, push.seq)])
+    pending.apply(tx, [MarkAccepted(token.token_id, MESSAGE, push.seq)])
     assert rows(tx) == {token.token_id: (11, 0, NOW, NOW + 5 + TTL)}
 
 
@@ -166,7 +168,7 @@ def test_what_is_repeated_is_not_news(tx: Transaction) -> None:
     assert again[:2] == ([], 0)  # pending already
     assert {item.outcome.value for item in again.received} == {"repeated"}
     assert rows(tx)[token.token_id][0] == push.seq
-    pending.settle(tx, [MarkAccepted(token.token_id, MESSAGE, push.seq)])
+    pending.apply(tx, [MarkAccepted(token.token_id, MESSAGE, push.seq)])
     assert receive(tx, *incoming, seq=30)[:2] == ([], 0)
     assert not rows(tx)
     news = nmsg(second)
@@ -179,7 +181,7 @@ def test_a_delayed_action_is_not_sent_sooner(tx: Transaction) -> None:
     token = an_active_token(tx)
     [queue] = subscribe(tx, token)
     receive(tx, nmsg(queue))
-    pending.settle(tx, [MarkRetry(token.token_id, MESSAGE, 10, 3, NOW + 100)])
+    pending.apply(tx, [MarkRetry(token.token_id, MESSAGE, 10, 3, NOW + 100)])
     assert pending.due(tx, "apns_test", NOW + 99, 9) == []
     assert receive(tx, nmsg(queue), seq=11, now=NOW + 50).pushes == []
     assert pending.next_due(tx, ["apns_test", "apns_prod"], NOW) == NOW + 100
@@ -195,7 +197,7 @@ def test_the_longest_due_come_first(tx: Transaction) -> None:
         [queue] = subscribe(tx, token)
         receive(tx, nmsg(queue), seq=10 + number)
         at = NOW - number * 10
-        pending.settle(tx, [MarkRetry(token.token_id, MESSAGE, 10 + number, 1, at)])
+        pending.apply(tx, [MarkRetry(token.token_id, MESSAGE, 10 + number, 1, at)])
     found = [push.token_id for push in pending.due(tx, "apns_test", NOW, 3)]
     assert found == [token.token_id for token in reversed(made[2:])]
 
@@ -236,7 +238,7 @@ def test_a_newer_notification_postpones_expiry(tx: Transaction) -> None:
 
 def test_a_delivered_verification_confirms(tx: Transaction) -> None:
     token = an_active_token(tx, verified=False)
-    [changed] = pending.settle(tx, [MarkAccepted(token.token_id, VERIFICATION, 1)])
+    [changed] = pending.apply(tx, [MarkAccepted(token.token_id, VERIFICATION, 1)])
     assert changed.status is TokenStatus.CONFIRMED
     assert not rows(tx, VERIFICATION)
 
@@ -244,17 +246,17 @@ def test_a_delivered_verification_confirms(tx: Transaction) -> None:
 def test_a_verification_of_the_device_before_says_nothing(tx: Transaction) -> None:
     token = an_active_token(tx, verified=False)
     tokens.replace_device(tx, token.token_id, a_device(), b"code", 2, NOW, NOW + TTL)
-    assert pending.settle(tx, [MarkAccepted(token.token_id, VERIFICATION, 1)]) == []
+    assert pending.apply(tx, [MarkAccepted(token.token_id, VERIFICATION, 1)]) == []
     late = MarkRetry(token.token_id, VERIFICATION, 1, 1, NOW + 9)
     assert (
-        pending.settle(tx, [late, MarkInvalid(token.token_id, token.device, InvalidReason.BAD)])
+        pending.apply(tx, [late, MarkInvalid(token.token_id, token.device, InvalidReason.BAD)])
         == []
     )
     assert rows(tx, VERIFICATION) == {token.token_id: (2, 0, NOW, NOW + TTL)}
     found = tokens.find(tx, token.token_id)
     assert found is not None
     assert found.status is TokenStatus.REGISTERED
-    [changed] = pending.settle(tx, [MarkAccepted(token.token_id, VERIFICATION, 2)])
+    [changed] = pending.apply(tx, [MarkAccepted(token.token_id, VERIFICATION, 2)])
     assert changed.status is TokenStatus.CONFIRMED
 
 
@@ -264,7 +266,7 @@ def test_a_dead_device_has_nothing_pending(tx: Transaction, reason: InvalidReaso
     [queue] = subscribe(tx, token)
     receive(tx, nmsg(queue))
     dead = MarkInvalid(token.token_id, token.device, reason)
-    [changed] = pending.settle(tx, [dead, dead])
+    [changed] = pending.apply(tx, [dead, dead])
     assert changed.status is TokenStatus.invalid(reason)
     assert not rows(tx)
 
@@ -274,13 +276,13 @@ def test_a_deleted_token_settles_to_nothing(tx: Transaction) -> None:
     [queue] = subscribe(tx, token)
     receive(tx, nmsg(queue))
     tokens.delete(tx, token.token_id)
-    settlements: list[pending.Settlement] = [
+    changes: list[pending.PushChange] = [
         MarkAccepted(token.token_id, MESSAGE, 10),
         MarkAccepted(token.token_id, VERIFICATION, 1),
         MarkRetry(token.token_id, MESSAGE, 10, 1, NOW),
         MarkInvalid(token.token_id, token.device, InvalidReason.BAD),
     ]
-    assert pending.settle(tx, settlements) == []
+    assert pending.apply(tx, changes) == []
     assert pending.totals(tx) == (0, None)
 
 

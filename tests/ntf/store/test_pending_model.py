@@ -20,9 +20,10 @@ from hypothesis.stateful import (
 
 from heliograph.db.dialects import Transaction
 from heliograph.ntf.lifecycle import Rejected, TokenTransition, step
-from heliograph.ntf.store import pending, subscriptions, tokens
+from heliograph.ntf.store import pending, receiving, tokens
 from heliograph.ntf.store.records import Incoming, PendingPush, PushKind
-from heliograph.ntf.store.subscriptions import Added, NewSubscription
+from heliograph.ntf.store.subscriptions import subscriptions
+from heliograph.ntf.store.subscriptions.subscriptions import Added, NewSubscription
 from heliograph.wire.ntf.tokens import APNSDeviceToken, InvalidReason, TokenStatus
 from tests.ntf.support import a_device, a_new_token, a_transaction, new_store
 
@@ -186,8 +187,9 @@ class PendingPushes(RuleBasedStateMachine):
                     token.expires_at = self.now + TTL
             incoming.append(Incoming(queue, os.urandom(24), b"meta", 1.0))
         seq = self.take_seq(len(incoming))
-        stored = pending.receive(self.tx, 1, incoming, seq, self.now, self.now + TTL)
-        assert stored.unknown == len(incoming) - known
+        seqs = range(seq, seq + len(incoming))
+        stored = receiving.receive(self.tx, 1, incoming, seqs, self.now, self.now + TTL)
+        assert stored.undeliverable == len(incoming) - known
         return multiple(*sorted(stored.pushes, key=lambda push: push.token_id))
 
     @rule(target=pending_pushes, limit=st.integers(1, 5))
@@ -201,30 +203,28 @@ class PendingPushes(RuleBasedStateMachine):
 
     @rule(push=consumes(pending_pushes))
     def accept(self, push: PendingPush) -> None:
-        changed = pending.settle(
-            self.tx, [pending.MarkAccepted(push.token_id, push.kind, push.seq)]
-        )
+        changed = pending.apply(self.tx, [pending.MarkAccepted(push.token_id, push.kind, push.seq)])
         token = self.tokens.get(push.token_id)
         if token is None:
             assert not changed
         elif push.kind is PushKind.MESSAGE:
             token.accepted = max(token.accepted, push.seq)
         elif token.verification is not None and token.verification <= push.seq:
-            token.status = step(token.status, TokenTransition.DELIVERED)
+            token.status = step(token.status, TokenTransition.VERIFICATION_ACCEPTED)
             token.verification = None
 
     @rule(push=consumes(pending_pushes), delay=st.integers(0, 2_000))
     def put_off(self, push: PendingPush, delay: int) -> None:
         key = push.token_id, push.kind
         at = self.now + delay
-        pending.settle(self.tx, [pending.MarkRetry(*key, push.seq, push.attempts + 1, at)])
+        pending.apply(self.tx, [pending.MarkRetry(*key, push.seq, push.attempts + 1, at)])
         token = self.tokens.get(push.token_id)
         if token is not None and push.kind is PushKind.MESSAGE and token.has_pending():
             token.retry_at = at
 
     @rule(push=consumes(pending_pushes), reason=st.sampled_from(InvalidReason))
     def reject(self, push: PendingPush, reason: InvalidReason) -> None:
-        pending.settle(self.tx, [pending.MarkInvalid(push.token_id, push.device, reason)])
+        pending.apply(self.tx, [pending.MarkInvalid(push.token_id, push.device, reason)])
         token = self.tokens.get(push.token_id)
         if token is not None and token.device == push.device:
             token.reject(reason)

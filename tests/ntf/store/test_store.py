@@ -11,7 +11,7 @@ from heliograph.ntf.store import pending, store, tokens
 from heliograph.ntf.store.records import Incoming, PushKind, Token
 from heliograph.ntf.store.schema import MIGRATIONS
 from heliograph.ntf.store.store import NtfStore, Registration
-from heliograph.ntf.store.subscriptions import Added, NewSubscription
+from heliograph.ntf.store.subscriptions.subscriptions import Added, NewSubscription
 from heliograph.wire.ntf.tokens import InvalidReason, TokenStatus
 from tests.ntf.support import a_device, a_new_token
 
@@ -58,7 +58,7 @@ async def test_what_is_written_is_what_is_cached(ntf_store: NtfStore) -> None:
     active, *_ = await ntf_store.verify(token.token_id, token.code)
     assert await ntf_store.token(token.token_id) == active
     device, code = a_device(), os.urandom(32)
-    replaced, [push] = await ntf_store.replace(token.token_id, device, code)
+    replaced, [push], [] = await ntf_store.replace(token.token_id, device, code)
     assert await ntf_store.token(token.token_id) == replaced
     assert (push.device, push.code) == (device, code)
     cached = await ntf_store.token(token.token_id)
@@ -86,7 +86,7 @@ async def test_a_subscription_brings_its_token(ntf_store: NtfStore) -> None:
 async def test_refusals_change_nothing(ntf_store: NtfStore) -> None:
     token = await register(ntf_store, verified=False)
     assert await ntf_store.verify(token.token_id, b"wrong") == (None, [], [])
-    assert await ntf_store.replace(b"nobody", a_device(), b"code") == (None, [])
+    assert await ntf_store.replace(b"nobody", a_device(), b"code") == (None, [], [])
     new = a_new_token(token.device, auth_key=token.auth_key)
     assert await ntf_store.register(new) == Registration(None, [])
     assert await ntf_store.token(token.token_id) == token
@@ -104,7 +104,7 @@ async def test_a_verified_token_removes_others_from_the_cache(ntf_store: NtfStor
 async def test_what_the_outbox_changed_is_refreshed_only_if_cached(ntf_store: NtfStore) -> None:
     token = await register(ntf_store)
     dead = pending.MarkInvalid(token.token_id, token.device, InvalidReason.BAD)
-    changed = await ntf_store.database.write(lambda tx: pending.settle(tx, [dead]))
+    changed = await ntf_store.database.write(lambda tx: pending.apply(tx, [dead]))
     ntf_store.refresh(changed)
     found = await ntf_store.token(token.token_id)
     assert found is not None

@@ -6,9 +6,10 @@ import pytest
 from heliograph.crypto.keys import dh, generate_key_pair
 from heliograph.db.dialects import Row, Transaction
 from heliograph.ntf.lifecycle import Rejected
-from heliograph.ntf.store import pending, subscriptions, tokens
+from heliograph.ntf.store import pending, receiving, tokens, wakeups
 from heliograph.ntf.store.records import Incoming, PushKind, Token
-from heliograph.ntf.store.subscriptions import Added, NewSubscription
+from heliograph.ntf.store.subscriptions import subscriptions
+from heliograph.ntf.store.subscriptions.subscriptions import Added, NewSubscription
 from heliograph.wire.keys import Algorithm
 from heliograph.wire.ntf.tokens import InvalidReason, PushProvider, TokenStatus
 from tests.ntf.support import a_device, a_new_token
@@ -42,7 +43,7 @@ def subscribe(tx: Transaction, token: Token) -> bytes:
 
 def receive(tx: Transaction, notifier_id: bytes, seq: int) -> None:
     incoming = Incoming(notifier_id, os.urandom(24), b"meta", 1.0)
-    pending.receive(tx, 1, [incoming], seq, NOW, NOW + TTL)
+    receiving.receive(tx, 1, [incoming], [seq], NOW, NOW + TTL)
 
 
 def test_a_new_token_is_registered_and_its_verification_pending(tx: Transaction) -> None:
@@ -113,7 +114,7 @@ def test_registering_again_repairs_the_status(
 def test_registering_again_does_not_wait_for_a_backoff(tx: Transaction) -> None:
     new = a_new_token()
     token = register(tx, new)
-    pending.settle(
+    pending.apply(
         tx, [pending.MarkRetry(token.token_id, PushKind.VERIFICATION, 1, 5, NOW + 300_000)]
     )
     assert not pending.due_for(tx, [token.token_id], NOW + 1)
@@ -162,7 +163,7 @@ def test_another_device_keeps_the_secret_and_the_pending_pushes(tx: Transaction)
     tokens.verify(tx, token.token_id, token.code)
     receive(tx, subscribe(tx, token), 5)
     late = pending.MarkRetry(token.token_id, PushKind.MESSAGE, 5, 3, NOW + 300_000)
-    pending.settle(tx, [late, pending.MarkAccepted(token.token_id, PushKind.VERIFICATION, 1)])
+    pending.apply(tx, [late, pending.MarkAccepted(token.token_id, PushKind.VERIFICATION, 1)])
     device, code = a_device(PushProvider.APNS_PROD), os.urandom(32)
     replaced = tokens.replace_device(tx, token.token_id, device, code, 6, NOW + 9, NOW + TTL)
     status = TokenStatus.REGISTERED
@@ -211,17 +212,17 @@ def test_wake_ups_are_due_one_interval_after_the_request_or_the_last_one(tx: Tra
         [[minutes, at]] = tx.query("SELECT cron_minutes, cron_due_at FROM tokens")
         return minutes, at
 
-    tokens.request_cron(tx, token.token_id, 30, NOW)
+    wakeups.request_cron(tx, token.token_id, 30, NOW)
     assert due_at() == (30, NOW + 30 * 60_000)
-    tokens.request_cron(tx, token.token_id, 30, NOW + 5)
+    wakeups.request_cron(tx, token.token_id, 30, NOW + 5)
     assert due_at() == (30, NOW + 30 * 60_000)
-    tokens.request_cron(tx, token.token_id, 60, NOW + 5)
+    wakeups.request_cron(tx, token.token_id, 60, NOW + 5)
     assert due_at() == (60, NOW + 60 * 60_000)
-    tokens.request_cron(tx, token.token_id, 20, NOW + 25 * 60_000)
+    wakeups.request_cron(tx, token.token_id, 20, NOW + 25 * 60_000)
     assert due_at() == (20, NOW + 25 * 60_000)
-    tokens.request_cron(tx, token.token_id, 0, NOW + 5)
+    wakeups.request_cron(tx, token.token_id, 0, NOW + 5)
     assert due_at() == (0, None)
-    tokens.request_cron(tx, b"nobody", 30, NOW)
+    wakeups.request_cron(tx, b"nobody", 30, NOW)
 
 
 def test_registrations_made_together_are_as_those_made_one_after_another(tx: Transaction) -> None:

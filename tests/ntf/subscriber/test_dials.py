@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable
+from dataclasses import replace
 
 import pytest
 
 from heliograph.ntf.subscriber.dials import DialLimits, Dials, Slot
+from heliograph.transport.errors import ConnectFailed
 from tests.waiting import until
 
 LIMITS = DialLimits(
@@ -113,6 +115,20 @@ async def test_those_that_failed_least_come_first() -> None:
         dial.task.cancel()
 
 
+async def test_of_those_that_were_never_dialed_the_newest_comes_first() -> None:
+    """Otherwise a new router would wait for a time-out of each silent one that was named before."""
+    dials = Dials(replace(LIMITS, unproven=1))
+    silent = [Dial(dials, f"silent{number}") for number in range(5)]
+    await settle()
+    honest = Dial(dials, "honest")
+    await settle()
+    await silent[0].end()
+    assert await admitted(*silent, honest) == [True, False, False, False, False, True]
+    await honest.end()
+    assert await admitted(*silent) == [True, False, False, False, True]
+    await end_all(*reversed(silent[1:]))
+
+
 async def test_one_host_is_bounded_across_identities() -> None:
     dials = Dials(DialLimits(unproven=50, per_host=2, host_interval=0.0, connections=100))
     victim = [Dial(dials, "victim") for _ in range(10)]
@@ -120,6 +136,24 @@ async def test_one_host_is_bounded_across_identities() -> None:
     assert sum(await admitted(*victim)) == 2
     assert await admitted(other) == [True]
     await end_all(other, *victim)
+
+
+async def test_the_host_that_most_addresses_name_counts() -> None:
+    dials = Dials(LIMITS)
+    with dials.named(["decoy", "victim"]), dials.named(["other", "victim"]):
+        assert dials.busiest(["decoy", "victim"]) == "victim"
+        assert dials.busiest(["victim", "other"]) == "victim"
+    assert dials.busiest(["decoy", "victim"]) == "decoy"
+
+
+async def test_one_ip_address_is_dialed_at_a_bounded_rate() -> None:
+    dials = Dials(DialLimits(host_interval=0.1))
+    dials.pace("192.0.2.1")
+    dials.pace("192.0.2.2")
+    with pytest.raises(ConnectFailed):
+        dials.pace("192.0.2.1")
+    await asyncio.sleep(0.1)
+    dials.pace("192.0.2.1")
 
 
 async def test_one_host_is_dialed_at_a_bounded_rate() -> None:

@@ -15,7 +15,11 @@ class Link:
     def __init__(self) -> None:
         self.is_paused = False
         self.counts: list[int] = []
-        self.inbox = Inbox(self._pause, self.counts.append)
+        self.inbox = Inbox(self._pause)
+        self.begin_connection()
+
+    def begin_connection(self) -> None:
+        self.inbox.begin_connection(self.counts.append)
 
     def _pause(self, paused: bool) -> None:
         assert paused != self.is_paused
@@ -56,7 +60,7 @@ async def test_each_connection_counts_from_its_first() -> None:
     link = Link()
     link.receive(5).set_result(0)
     await link.inbox.all_stored()
-    link.inbox.begin_connection()
+    link.begin_connection()
     link.receive(2).set_result(0)
     await link.inbox.all_stored()
     assert link.counts == [5, 2]
@@ -71,7 +75,7 @@ async def test_an_abandoned_batch_is_never_counted() -> None:
     link.receive(1).set_result(0)
     await link.inbox.all_stored()
     assert link.counts == []
-    link.inbox.begin_connection()
+    link.begin_connection()
     link.receive(1).set_result(0)
     await link.inbox.all_stored()
     assert link.counts == [1]

@@ -11,10 +11,10 @@ import pytest
 from heliograph.crypto.certificates import TlsCredentials
 from heliograph.db.errors import DatabaseError
 from heliograph.journal.journal import NO_JOURNAL
-from heliograph.ntf.observer import NtfObserver
+from heliograph.ntf.observing.observer import NtfObserver
 from heliograph.ntf.store.records import AssociatedIds, Incoming, QueueAccount, QueueKey
-from heliograph.ntf.store.subscription_store import SubscriptionRange
-from heliograph.ntf.store.subscriptions import ServerRecord
+from heliograph.ntf.store.subscriptions.servers import ServerRecord
+from heliograph.ntf.store.subscriptions.subscription_store import SubscriptionRange
 from heliograph.ntf.subscriber import budget, inbox, queues
 from heliograph.ntf.subscriber.dials import Dials
 from heliograph.ntf.subscriber.nsub import status_of
@@ -216,6 +216,9 @@ class MemoryStore:
 
     async def queue_keys(self, server_id: int, notifier_ids: Sequence[bytes]) -> list[QueueKey]:
         return [queue for queue in self.queues if queue.notifier_id in notifier_ids]
+
+    async def keep_missing(self, server_id: int, notifier_ids: Sequence[bytes]) -> None:
+        pass
 
     async def forget_deleted(self, server_id: int, notifier_ids: Sequence[bytes]) -> None:
         pass
@@ -651,7 +654,9 @@ async def test_a_router_that_takes_no_confirmations_gets_none(scripted: Scripted
     await run.end()
 
 
-@pytest.mark.parametrize("message", [smp.DELD(), smp.END(), smp.OK(), smp.NMSG(bytes(24), b"meta")])
+@pytest.mark.parametrize(
+    "message", [smp.DELD(), smp.END(), smp.OK(), smp.PONG(), smp.NMSG(bytes(24), b"meta")]
+)
 async def test_a_flood_of_useless_events_is_slowed_down_and_ended(
     scripted: ScriptedRouter,
     message: Any,
@@ -667,7 +672,8 @@ async def test_a_flood_of_useless_events_is_slowed_down_and_ended(
     sent = 0
     while not connection.is_closing:
         if connection.is_writable:
-            flood = [Answer(b"", os.urandom(24), message) for _ in range(50)]
+            size = 0 if isinstance(message, smp.PONG) else 24
+            flood = [Answer(b"", os.urandom(size), message) for _ in range(50)]
             connection.push(flood)
             sent += len(flood)
         await asyncio.sleep(0.001)
@@ -728,6 +734,20 @@ async def test_a_router_that_worked_is_soon_connected_to_again(scripted: Scripte
     scripted.hang_up = True
     scripted.connections[-1].abort()
     await until(lambda: len(scripted.connections) >= 20)
+    await run.end()
+
+
+async def test_a_router_that_sends_garbage_is_left_alone(scripted: ScriptedRouter) -> None:
+    """Also if it worked for a while before each time."""
+    settings = replace(FAST_SETTINGS, stable_after=0.1, backoff=Backoff(first=0.02, last=60.0))
+    run = await start_subscriber(scripted, settings=settings)
+    await until(lambda: run.store.states() == {ACTIVE})
+    await asyncio.sleep(0.2)
+    [connection] = scripted.connections
+    connection._transport.write(os.urandom(16_384))  # type: ignore[union-attr]
+    await until(lambda: connection.is_closing)
+    await asyncio.sleep(0.5)
+    assert scripted.connections == [connection]
     await run.end()
 
 
@@ -836,6 +856,28 @@ async def test_what_is_deleted_here_is_no_drift(world: NtfWorld, token: bool) ->
         assert world.router.stats.counters.drift_repaired == 0
     assert nsubs(world) == before
     assert len(world.smp.router.services) == 1
+
+
+async def test_what_is_deleted_before_nsub_is_answered_is_no_drift(world: NtfWorld) -> None:
+    """The messaging router has associated the queue by then."""
+    phone = await world.registered()
+    [kept] = await services(world, phone, 1)
+    [subscriber] = world.router.subscribers.values()
+    [service] = world.smp.router.services.values()
+    subscriber._pauses.set("test", True)
+    answer = await phone.snew(await world.queue())
+    await until(lambda: service.count == 2)
+    assert await phone.ask(ntf.SDEL(), answer.subscription_id) == OK
+    subscriber._pauses.set("test", False)
+    await phone.subscribe(another := await world.queue())
+    before = nsubs(world)
+    await world.restart_ntf(phone)
+    for subscription in phone.subscriptions:
+        await phone.until_state(subscription, ACTIVE)
+    await world.send(kept, another)
+    await phone.notified_of(kept, another)
+    assert world.router.stats.counters.drift_repaired == 0
+    assert nsubs(world) == before
 
 
 @pytest.mark.parametrize("count", [1, 2])

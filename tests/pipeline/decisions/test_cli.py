@@ -21,7 +21,7 @@ def test_the_signer_is_printed_and_stays(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ((), "name --snapshots PATH, or --foreign"),
+        ((), "name a job: --snapshots PATH, --anomalies, --foreign"),
         (("--snapshots", "nowhere"), "there are no snapshots at nowhere"),
         (("--foreign", "--valid", "169"), "at most 168 hours"),
     ],

@@ -2,8 +2,8 @@ from pathlib import Path
 from typing import Any
 
 from heliograph.actions.contract import ActionKind
-from heliograph.pipeline.decisions.deciding import DecisionSettings, decide_foreign
-from heliograph.pipeline.decisions.foreign import LEAST_NOTIFICATIONS, short, silent
+from heliograph.pipeline.decisions.deciding import DecisionSettings
+from heliograph.pipeline.decisions.foreign import LEAST_NOTIFICATIONS, decide, short, silent
 from heliograph.pipeline.runner import Pipeline
 from heliograph.pipeline.schedule import once
 from heliograph.pipeline.tables.tables import Tables
@@ -65,14 +65,14 @@ def test_nothing_is_decided_from_journals_that_are_not_complete(spark: Any, tmp_
     last = max(event["ntf_seq"] for event in scribe.events if "ntf_seq" in event)
     scribe.push("push_accepted", 5 * DAY, "t", notifications=[], through=last)
     pipeline = pipeline_over(spark, tmp_path / "whole", write_journal(tmp_path / "j", scribe))
-    whole = decide_foreign(pipeline, DecisionSettings())
+    whole = decide(pipeline, DecisionSettings(), 5 * DAY)
     assert [item.kind for item in whole.decisions] == [ActionKind.RESUBSCRIBE]
     assert not whole.stopped
     assert "population" not in whole.decisions[0].evidence
-    strict = decide_foreign(pipeline, DecisionSettings(max_percent=0.0))
+    strict = decide(pipeline, DecisionSettings(max_percent=0.0), 5 * DAY)
     assert len(strict.decisions) == 1  # ten are always allowed
     del scribe.events[7]
     pipeline = pipeline_over(spark, tmp_path / "gaps", write_journal(tmp_path / "g", scribe))
-    found = decide_foreign(pipeline, DecisionSettings())
+    found = decide(pipeline, DecisionSettings(), 5 * DAY)
     assert not found.decisions
     assert found.stopped == ["nothing is decided from journals whose verdict is gaps"]

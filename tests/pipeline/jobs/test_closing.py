@@ -62,7 +62,7 @@ def days(tables: Tables, table: str) -> dict[str | None, int]:
 
 def ingested(spark: Any, tables: Tables, journal: Path) -> Pipeline:
     made = pipeline(spark, tables, journal)
-    while made.ingest_batch() is not None:
+    while made.ingester.ingest_batch() is not None:
         pass
     made.update_stats()
     return made
@@ -102,7 +102,7 @@ def test_an_event_that_comes_late_changes_only_its_day(spark: Any, tmp_path: Pat
         phone = Scribe("phone", "device")
         phone("device_shown", 2 * DAY, notification="n2")
         write_journal(journal, phone)
-        made.ingest_batch()
+        made.ingester.ingest_batch()
         expected = {"shown": 1, "coalesced": 1, "pending": 1}
         assert made.account().outcomes == expected
         assert outcomes(made.ledger()) == {"n1": "coalesced", "n2": "shown", "n3": "pending"}
@@ -110,7 +110,7 @@ def test_an_event_that_comes_late_changes_only_its_day(spark: Any, tmp_path: Pat
         assert {name: count for name, count in rows if count} == expected
         ntf("client_connected", 4 * DAY, count=1)
         write_segment(journal, "ntf/1000-00000002", ntf.events[-1:])
-        made.ingest_batch()
+        made.ingester.ingest_batch()
         closing.close(made)
         assert days(tables, "marks") == {"2026-01-05": 1, "2026-01-07": 1, None: 1}
         assert days(tables, "outcomes") == {"2026-01-05": 1, "2026-01-07": 1}
@@ -180,7 +180,7 @@ def test_days_expire_whole_and_rewrite_nothing(spark: Any, tmp_path: Path) -> No
         offsets = read_offsets(tmp_path / "tables")
         assert set(offsets.seen) == set(offsets.segments) == {"ntf/2000", "ntf/3000"}
         assert offsets.expired == {"ntf": 1000}
-        assert made.waiting() == []
-        assert pipeline(spark, tables, journal).waiting() == []
+        assert made.ingester.waiting() == []
+        assert pipeline(spark, tables, journal).ingester.waiting() == []
         # A later row of a day that has expired is added to its sums.
         assert made.read("outcomes").groupBy().sum("notifications").collect()[0][0] == 5

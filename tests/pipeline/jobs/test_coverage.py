@@ -4,6 +4,7 @@ from hypothesis import given, strategies as st
 
 from heliograph.pipeline import intervals
 from heliograph.pipeline.jobs import coverage
+from heliograph.pipeline.jobs.reach import Heads
 from heliograph.pipeline.source import merged
 
 RUN = "r/1000"
@@ -30,7 +31,7 @@ def test_gaps_are_exact(order: list[int], count: int) -> None:
         low, high = segment * SEGMENT + 1, (segment + 1) * SEGMENT
         seen = merged(seen, {RUN: [(low, high)]})
         edges = coverage.with_times(edges, seen, {RUN: times(low, high)})
-    found = coverage.gaps(seen, edges, ROUTERS)
+    found = coverage.gaps(seen, edges, ROUTERS, Heads())
     came = sorted(order[:count])
     expected = (came[-1] + 1 - count) * SEGMENT if came else 0
     assert sum(gap.events for gap in found) == expected
@@ -50,7 +51,7 @@ def test_an_end_that_is_inside_a_block_of_another_batch() -> None:
     seen = {RUN: [(1, 10), (21, 30)]}
     edges = coverage.with_times({}, seen, {RUN: times(21, 30)})
     edges = coverage.with_times(edges, seen, {RUN: times(1, 10)})
-    [gap] = coverage.gaps(seen, edges, ROUTERS)
+    [gap] = coverage.gaps(seen, edges, ROUTERS, Heads())
     assert (gap.first_seq, gap.last_seq, gap.events) == (11, 20, 10)
     assert gap.from_at <= 10_000
     assert gap.until_at >= 21_000

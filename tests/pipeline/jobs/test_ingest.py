@@ -21,7 +21,7 @@ _VALUES: dict[str, Any] = {
     "own_server": True,
     "notifications": ["n1"],
     **dict.fromkeys(("ntf_seq", "through", "count", "expected_count"), 1),
-    **dict.fromkeys(("code", "attempt", "interval"), 1),
+    **dict.fromkeys(("code", "attempt", "interval", "delay"), 1),
 }
 
 
@@ -86,15 +86,15 @@ def test_each_once_late_and_in_any_order(spark: Any, tmp_path: Path) -> None:
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, journal)
         write_segment(journal, "ntf/1000-00000002", [three, four, four])
-        first = made.ingest_batch()
+        first = made.ingester.ingest_batch()
         assert first is not None
         assert (first.events, first.duplicates) == (2, 1)
         write_segment(journal, "ntf/1000-00000001", [one, two, three])
         write_segment(journal, "copy", [six, five, one])
-        second = made.ingest_batch()
+        second = made.ingester.ingest_batch()
         assert second is not None
         assert (second.events, second.duplicates) == (4, 2)
-        assert made.ingest_batch() is None
+        assert made.ingester.ingest_batch() is None
         assert tables.snapshot.offsets.seen == {"ntf/1000": [(1, 6)]}
         seqs = sorted(row["seq"] for row in made.read("events").collect())
         assert seqs == [1, 2, 3, 4, 5, 6]
@@ -120,24 +120,24 @@ def test_nothing_wrong_is_dropped(spark: Any, tmp_path: Path) -> None:
     whole.write_bytes(data)
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, journal)
-        result = made.ingest_batch()
+        result = made.ingester.ingest_batch()
         assert result is not None
         # What cannot be read is tried again first.
         assert (result.events, result.quarantined) == (1, 1)
-        assert made.is_retrying
-        assert made.ingest_batch() is None
-        result = made.ingest_batch()
+        assert made.ingester.is_retrying
+        assert made.ingester.ingest_batch() is None
+        result = made.ingester.ingest_batch()
         assert result is not None
         assert (result.events, result.quarantined) == (0, 3)
-        assert not made.is_retrying
-        assert made.ingest_batch() is None
+        assert not made.ingester.is_retrying
+        assert made.ingester.ingest_batch() is None
         rows = {row["event_id"]: row for row in made.read("quarantine").collect()}
         assert requeue(pipeline(spark, tables, journal)) == Requeued(4, 0)
         write_segment(journal, "ntf/1000-00000002", [])
         write_segment(journal, "ntf/1000-00000003", [])
         scribe("client_connected", 3.0, count=1)
         write_segment(journal, "ntf/1000-00000004", scribe.events)
-        again = made.ingest_batch()
+        again = made.ingester.ingest_batch()
         assert again is not None
         assert (again.events, again.duplicates, again.quarantined) == (1, 2, 2)
         assert made.offsets.counts["quarantined"] == 2
@@ -158,13 +158,13 @@ def test_a_segment_that_is_whole_a_moment_later_is_ingested(spark: Any, tmp_path
     path.write_bytes(data[: len(data) // 2])
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, journal)
-        assert made.ingest_batch() is None
-        assert made.is_retrying
+        assert made.ingester.ingest_batch() is None
+        assert made.ingester.is_retrying
         path.write_bytes(data)
-        result = made.ingest_batch()
+        result = made.ingester.ingest_batch()
         assert result is not None
         assert (result.events, result.quarantined) == (1, 0)
-        assert not made.is_retrying
+        assert not made.ingester.is_retrying
 
 
 def test_a_failure_of_spark_is_no_damage(
@@ -178,11 +178,11 @@ def test_a_failure_of_spark_is_no_damage(
     journal = write_journal(tmp_path / "journal", scribe)
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, journal)
-        monkeypatch.setattr(made, "_commit_batch", fails)
+        monkeypatch.setattr(made.ingester, "_commit_batch", fails)
         with pytest.raises(PySparkException, match="No space left"):
-            made.ingest_batch()
+            made.ingester.ingest_batch()
         monkeypatch.undo()
-        result = made.ingest_batch()
+        result = made.ingester.ingest_batch()
         assert result is not None
         assert (result.events, result.quarantined) == (1, 0)
 
@@ -193,12 +193,12 @@ def test_two_drivers_without_a_lock(spark: Any, tmp_path: Path) -> None:
     scribe("client_connected", 1.0, count=1)
     journal = write_journal(tmp_path / "journal", scribe)
     one, other = (pipeline(spark, Tables(tmp_path / "tables"), journal) for _ in range(2))
-    assert one.ingest_batch() is not None
+    assert one.ingester.ingest_batch() is not None
     with pytest.raises(SecondWriter, match="another pipeline writes to"):
-        other.ingest_batch()
+        other.ingester.ingest_batch()
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, journal)
-        assert made.ingest_batch() is None
+        assert made.ingester.ingest_batch() is None
         assert (made.offsets.counts["events"], made.read("events").count()) == (1, 1)
 
 
@@ -208,21 +208,21 @@ def test_a_journal_at_a_url(
 ) -> None:
     """Listed by Arrow, or by Hadoop's file systems if Arrow does not know the URL."""
     if by_spark:
-        monkeypatch.setattr(source, "_storage", lambda _: None)
+        monkeypatch.setattr(source, "storage_of", lambda _: None)
     scribe = Scribe()
     scribe("client_connected", 1.0, count=1)
     journal = write_journal(tmp_path / "journal", scribe)
     write_segment(journal, "ntf/_1000-00000002", scribe.events)  # a router is writing it
     with open_tables(tmp_path / "tables") as tables:
         made = Pipeline(spark, tables, RunSettings((f"file://{journal}",)))
-        result = made.ingest_batch(made.poll())
+        result = made.ingester.ingest_batch(made.ingester.poll())
         assert result is not None
         assert (result.segments, result.events) == (1, 1)
-        assert made.ingest_batch() is None
-        assert pipeline(spark, tables, journal).waiting() == []
+        assert made.ingester.ingest_batch() is None
+        assert pipeline(spark, tables, journal).ingester.waiting() == []
         scribe("client_connected", 2.0, count=1)
         write_segment(journal, "ntf/1000-00000002", scribe.events[1:])
-        assert [item.number for item in made.poll()] == [2]
+        assert [item.number for item in made.ingester.poll()] == [2]
         missing = Pipeline(spark, tables, RunSettings((f"file://{tmp_path}/none",)))
         with pytest.raises(StartError, match="no journal at"):
-            missing.waiting()
+            missing.ingester.waiting()

@@ -9,6 +9,7 @@ import duckdb
 import pytest
 from deltalake import DeltaTable
 
+from heliograph.journal.heads import Head, write_head
 from heliograph.pipeline.account import Verdict
 from heliograph.pipeline.jobs import ledger
 from heliograph.pipeline.jobs.outcomes import SECOND, OutcomeSettings, decide
@@ -316,7 +317,7 @@ def test_what_is_only_pending_is_in_an_hour_and_is_archived(spark: Any, tmp_path
     ntf.push("push_pending", 10.0, notifications=["n9"], **facts)
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, write_journal(tmp_path / "journal", ntf))
-        made.ingest_batch()
+        made.ingester.ingest_batch()
         [hour] = made.account().hours
         assert (hour.at, hour.outcomes) == (int(START.timestamp()), {"pending": 1})
         made.update_stats()
@@ -337,16 +338,54 @@ def test_a_verdict_says_what_is_missing(spark: Any, tmp_path: Path) -> None:
     write_segment(journal, "ntf/1000-00000001", kept)
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, journal)
-        made.ingest_batch()
+        made.ingester.ingest_batch()
         account = made.account()
         assert (account.verdict, account.missing_events) == (Verdict.GAPS, 20)
         assert (account.outcomes, account.explained) == ({"unaccounted": 1}, 1)
         [gap] = account.gaps
         assert (gap.router, gap.first_seq, gap.last_seq) == ("ntf", 6, 25)
         write_segment(journal, "ntf/1000-00000002", cut)
-        made.ingest_batch()
+        made.ingester.ingest_batch()
         account = made.account()
         assert (account.verdict, account.gaps) == (Verdict.MISSING, ())
+
+
+def test_an_idle_router_never_received_it(spark: Any, tmp_path: Path) -> None:
+    """Delivered to a router that runs and journals nothing: its head tells that it is lost."""
+    smp, ntf = Scribe(**SMP), Scribe()
+    ntf("router_started", 0.0, through=0)
+    smp("notification_stored", 1.0, notification="n1")
+    smp("notification_delivered", 2.0, notification="n1")
+    journal = write_journal(tmp_path / "journal", smp, ntf)
+    start = START.timestamp()
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, journal)
+        made.ingester.ingest_batch()
+        write_head(journal, Head("ntf", ntf.boot, "ntf", 1, 1, int(start * 1e6)))
+        account = made.account(start + 60)
+        assert (account.verdict, account.outcomes) == (Verdict.COMPLETE, {"delivered": 1})
+        account = made.account(start + 1000)
+        assert (account.verdict, account.until) == (Verdict.LAGGING, int(start * 1e6))
+        assert [lag.what for lag in account.lags] == ["ntf (ntf)"]
+        write_head(journal, Head("ntf", ntf.boot, "ntf", 1, 1, int((start + 1000) * 1e6)))
+        account = made.account(start + 1000)
+        assert (account.verdict, account.outcomes) == (Verdict.MISSING, {"unaccounted": 1})
+
+
+def test_delivered_to_nobody_that_is_known(spark: Any, tmp_path: Path) -> None:
+    smp = Scribe(**SMP)
+    smp("notification_stored", 1.0, notification="n1")
+    smp("notification_delivered", 2.0, notification="n1")
+    journal = write_journal(tmp_path / "journal", smp)
+    empty = tmp_path / "ntf"
+    empty.mkdir()
+    with open_tables(tmp_path / "tables") as tables:
+        settings = RunSettings((str(journal), str(empty)))
+        made = Pipeline(spark, tables, settings)
+        made.ingester.ingest_batch()
+        account = made.account()
+        assert account.verdict is Verdict.LAGGING
+        assert [lag.what for lag in account.lags] == [str(empty), "the notification routers"]
 
 
 def test_milestones_and_latencies(spark: Any, tmp_path: Path) -> None:
@@ -356,7 +395,7 @@ def test_milestones_and_latencies(spark: Any, tmp_path: Path) -> None:
     journal = write_journal(tmp_path / "journal", smp, ntf, phone)
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, journal)
-        made.ingest_batch()
+        made.ingester.ingest_batch()
         row = made.ledger().collect()[0].asDict()
     start = int(START.timestamp() * 1e6)
     assert {name: row[name] - start for name in row if name.endswith("_at")} == {
@@ -385,7 +424,7 @@ def test_what_is_unaccounted_for_is_said_loudly(
     journal = write_journal(tmp_path / "journal", *pending_push_forgotten())
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, journal)
-        made.ingest_batch()
+        made.ingester.ingest_batch()
         account = made.account()
         assert account.outcomes == {"unaccounted": 1}
         assert not account.is_complete
@@ -408,7 +447,7 @@ def test_a_fleet_is_accounted_for_to_the_last(spark: Any, tmp_path: Path) -> Non
     fleet.write(tmp_path / "journal", rows_per_segment=2000)
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, tmp_path / "journal")
-        result = made.ingest_batch()
+        result = made.ingester.ingest_batch()
         assert result is not None
         assert result.events == fleet.events
         assert counted_by_all(made) == {fleet.events}

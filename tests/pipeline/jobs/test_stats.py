@@ -65,7 +65,7 @@ def test_the_lines_of_a_week_also_after_the_events_are_gone(spark: Any, tmp_path
     journal = write_journal(tmp_path / "journal", a_week())
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, journal)
-        made.ingest_batch()
+        made.ingester.ingest_batch()
         assert made.update_stats() == 2
         assert made.update_stats() == 0
 
@@ -87,7 +87,7 @@ def test_the_lines_of_a_week_also_after_the_events_are_gone(spark: Any, tmp_path
         late = Scribe(boot=2000)
         late("client_connected", 1.0, count=1)
         write_journal(tmp_path / "journal", late)
-        made.ingest_batch()
+        made.ingester.ingest_batch()
         with pytest.raises(StartError, match="the others have expired"):
             backfill(made, MONDAY)
         assert lines() == EXPECTED

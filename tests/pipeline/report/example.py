@@ -3,6 +3,7 @@
 from heliograph.pipeline.jobs.health import QUANTILES
 from heliograph.pipeline.jobs.outcomes import LATENCIES
 from heliograph.pipeline.jobs.stats import HEADER
+from heliograph.pipeline.objectives.describing import COLUMNS
 from heliograph.pipeline.report.report import Report, ReportTable
 from heliograph.pipeline.vocabulary import OUTCOMES
 
@@ -19,7 +20,9 @@ def example() -> Report:
 
     daily = [("2026-01-05", *range(1, len(HEADER))), ("2026-01-06", *range(2, len(HEADER) + 1))]
     gap = ("0123456789abcdef", "ntf", "1767600000000000", 6, 25, 20, HOURS[2], HOURS[3])
+    objective = ("99% accepted in 10s", "all", "incomplete", "99.731%", "73.1%", "0.20", "", "0.27")
     tables = {
+        "objectives": _table("Objectives, of the last 30 days", COLUMNS, [objective]),
         "hours": _table(
             "Notifications by hour and outcome",
             ("hour", *OUTCOMES),

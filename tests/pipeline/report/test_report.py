@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from heliograph.pipeline.account import Verdict
 from heliograph.pipeline.jobs.stats import parse_line
 from heliograph.pipeline.report import page, plots, report
 from heliograph.pipeline.tables.tables import open_tables
@@ -35,10 +36,12 @@ def test_a_report_of_a_week(spark: Any, tmp_path: Path) -> None:
     wrong = parse_line(EXPECTED[0].replace(",2,1,1,,", ",3,1,1,,"))
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, journal)
-        made.ingest_batch()
+        made.ingester.ingest_batch()
         made.update_stats()
         first, last = report.days_with_events(made, START.date(), START.date().replace(day=31))
         assert (first.day, last.day) == (5, 11)
+        assert report.collect(made, first, last, 0.0).verdict is Verdict.LAGGING
+        made.account()  # it reads how far the journals reach
         found = report.collect(made, first, last, 0.0, [wrong])
     assert found.outcomes == WEEK
     assert found.coalescing == 1.5
@@ -71,7 +74,8 @@ def test_a_report_of_a_week(spark: Any, tmp_path: Path) -> None:
 
 def _check_files(path: Path) -> None:
     text = path.read_text()
-    assert "Complete: all 5 notifications are accounted for; 1 of them have no final" in text
+    assert "Complete: all 5 notifications are accounted for, until 11 Jan 2026, 00:" in text
+    assert "; 1 of them have no final outcome yet" in text
     assert not re.search(r"https?://|src=|@import|url\(", text)
     for plot in re.findall(r"<svg.*?</svg>", text):
         ElementTree.fromstring(plot)
@@ -107,6 +111,19 @@ def test_a_complete_report_says_so() -> None:
     text = page.render(replace(found, counts={}))
     assert "Complete: all 2 notifications are accounted for." in text
     assert "Recovered:" not in text
+
+
+def test_what_lags_is_named() -> None:
+    complete = replace(
+        example(), outcomes={"shown": 2}, missing_events=0, recovered={}, counts={}, explained=0
+    )
+    lagging = replace(complete, lags=("r (ntf): <gone>",), until="2026-01-05T10:00:00Z")
+    text = page.render(lagging)
+    assert 'class="verdict lagging"' in text
+    assert "Lagging: as far as the journals reach, all 2 notifications are accounted for" in text
+    assert "until 5 Jan 2026, 10:00 UTC" in text
+    assert "Not known: r (ntf): &lt;gone&gt;." in text
+    assert json.loads(report.to_json(lagging))["lags"] == ["r (ntf): <gone>"]
 
 
 def test_recovered_is_shown_and_files_are_linked(tmp_path: Path) -> None:

@@ -110,18 +110,18 @@ def test_confirmed_some_time_after_arrival(outbox: NotificationOutbox) -> None:
 
 
 def test_what_a_client_acknowledges_is_confirmed_by_count(outbox: NotificationOutbox) -> None:
-    outbox.acknowledge(0)
+    outbox.confirm(0)
     for seq in (7, 8, 9):
         outbox.add(notification(seq))
     assert seqs(outbox) == [7, 8, 9]
     assert not outbox.awaits_arrival  # arrival confirms nothing
     assert outbox.take_confirmed(100.0) == []
-    outbox.acknowledge(2)
+    outbox.confirm(2)
     assert outbox.take_confirmed(0.0) == [7, 8]
     outbox.restore([7, 8])  # they could not be removed
     assert outbox.take_confirmed(0.0) == [7, 8]
-    outbox.acknowledge(1)  # nothing new
-    outbox.acknowledge(10**9)  # more than was sent
+    outbox.confirm(1)  # nothing new
+    outbox.confirm(10**9)  # more than was sent
     assert outbox.take_confirmed(0.0) == [9]
     outbox.add(notification(10))
     assert seqs(outbox) == [10]
@@ -133,14 +133,14 @@ def test_sent_before_the_first_acknowledgement_is_counted_too(outbox: Notificati
     outbox.add(notification(1))
     assert seqs(outbox) == [1]
     outbox.arrived(1.0)
-    outbox.acknowledge(0)
+    outbox.confirm(0)
     assert outbox.take_confirmed(100.0) == []
-    outbox.acknowledge(1)
+    outbox.confirm(1)
     assert outbox.take_confirmed(0.0) == [1]
 
 
 def test_overdue_without_progress(outbox: NotificationOutbox) -> None:
-    outbox.acknowledge(0)
+    outbox.confirm(0)
     assert not outbox.is_overdue(0.0, 10.0)
     for seq in (1, 2):
         outbox.add(notification(seq))
@@ -148,7 +148,7 @@ def test_overdue_without_progress(outbox: NotificationOutbox) -> None:
     assert not outbox.is_overdue(100.0, 10.0)
     assert not outbox.is_overdue(110.0, 10.0)
     assert outbox.is_overdue(110.1, 10.0)
-    outbox.acknowledge(1)
+    outbox.confirm(1)
     outbox.take_confirmed(0.0)
     assert not outbox.is_overdue(110.2, 10.0)
     assert outbox.is_overdue(121.0, 10.0)

@@ -359,7 +359,7 @@ class TestWhatASubscriberMayHaveLost:
     async def test_not_confirmed_in_time(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(delivery, "ACKNOWLEDGE_TIMEOUT", 0.2)
+        monkeypatch.setattr(delivery, "CONFIRM_TIMEOUT", 0.2)
         alice, ntf = await world.connect(), await world.connect()
         await confirm(ntf, 0)
         queue = await create_notified(alice)
@@ -419,7 +419,7 @@ class TestWhatASubscriberMayHaveLost:
         client = world.router.subscribers.notifiers[queue.notifier_id]
         await asyncio.sleep(0.3)
         arrived = True
-        world.router.delivery.confirm()
+        world.router.delivery.remove_confirmed()
         assert client.outbox.unconfirmed
         await until(lambda: not client.outbox.unconfirmed)
 

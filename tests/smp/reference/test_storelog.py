@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from heliograph.runtime.reference.storelog import BadLine
-from heliograph.smp.reference.storelog import (
-    MAX_LINK_DATA,
+from heliograph.smp.reference.records import (
     LinkSet,
     MessageLogged,
     NotificationLogged,
@@ -20,6 +19,9 @@ from heliograph.smp.reference.storelog import (
     RecipientKeysSet,
     SenderKeySet,
     ServiceCreated,
+)
+from heliograph.smp.reference.storelog import (
+    MAX_LINK_DATA,
     decode_smp_record,
     encode_smp_record,
 )

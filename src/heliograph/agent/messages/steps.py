@@ -37,7 +37,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Give up a message that can never be sent."""
+    """Report a message that can never be sent as failed."""
 
     item: OutgoingMessage
 

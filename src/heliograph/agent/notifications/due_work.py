@@ -12,7 +12,7 @@ from heliograph.agent.connections import queues
 from heliograph.agent.notifications import store as ntf_store
 from heliograph.agent.notifications.context import NtfContext
 from heliograph.agent.notifications.records import NtfSubscription, NtfToken, SubAction
-from heliograph.agent.notifications.subscription import ActionFailure, Outcome, after, allowed
+from heliograph.agent.notifications.subscription import ActionFailure, ActionOutcome, after, allowed
 from heliograph.agent.notifications.workers import BatchReport
 from heliograph.agent.records import NotifierCredentials, RcvQueue
 from heliograph.db.dialects import Transaction
@@ -32,7 +32,7 @@ class WorkResult(NamedTuple):
     """The outcome of a work item. `notifier` is what NKEY returned for the queue."""
 
     item: WorkItem
-    outcome: Outcome
+    outcome: ActionOutcome
     notifier: NotifierCredentials | None = None
 
 

@@ -134,7 +134,7 @@ class Done(Enum):
     DELETED = auto()
 
 
-Outcome = KeySet | NtfSubscriptionCreated | StateIs | Done | ActionFailure
+ActionOutcome = KeySet | NtfSubscriptionCreated | StateIs | Done | ActionFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def is_subscribed(state: SubscriptionState) -> bool:
 
 def after(
     sub: NtfSubscription,
-    outcome: Outcome,
+    outcome: ActionOutcome,
     token: NtfToken | None,
     intervals: Intervals,
     now: float,

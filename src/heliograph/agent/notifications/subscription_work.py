@@ -7,9 +7,9 @@ from heliograph.agent.notifications.due_work import DueWork, WakeRouter, WorkIte
 from heliograph.agent.notifications.records import NtfSubscription, NtfToken, SubAction
 from heliograph.agent.notifications.subscription import (
     ActionFailure,
+    ActionOutcome,
     Done,
     NtfSubscriptionCreated,
-    Outcome,
     StateIs,
 )
 from heliograph.db.dialects import Transaction
@@ -86,7 +86,7 @@ def _request(item: WorkItem, token: NtfToken | None) -> ClientRequest[Response] 
     return ClientRequest(ntf.SDEL(), sub.subscription_id, key)
 
 
-def _outcome_without_request(sub: NtfSubscription) -> Outcome:
+def _outcome_without_request(sub: NtfSubscription) -> ActionOutcome:
     """Return the outcome without a request, as the router would answer it."""
     match sub.action:
         case SubAction.NTF_DELETE:
@@ -97,7 +97,7 @@ def _outcome_without_request(sub: NtfSubscription) -> Outcome:
             return ActionFailure.NO_QUEUE
 
 
-def _outcome(item: WorkItem, answer: Response | ClientError) -> Outcome:
+def _outcome(item: WorkItem, answer: Response | ClientError) -> ActionOutcome:
     match item.sub.action, answer:
         case _, ClientError():
             return failure_of(answer)

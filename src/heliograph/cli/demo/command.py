@@ -18,6 +18,7 @@ from heliograph.cli.arguments import Subparsers
 from heliograph.runtime import logs
 from heliograph.runtime.errors import StartError
 from heliograph.system.requirements import require
+from heliograph.tasks import TaskScope
 from heliograph.transport import loop
 
 _DESCRIPTION = """\
@@ -73,13 +74,16 @@ async def _demo(directory: Path, options: argparse.Namespace) -> int:
     from heliograph.cli.demo.story import Story
 
     async with _stoppable() as stopped:
-        story = asyncio.ensure_future(
-            Story(directory, with_pipeline=not options.no_pipeline).run(keep=options.keep)
+        tasks = TaskScope()
+        story = tasks.spawn(
+            Story(directory, with_pipeline=not options.no_pipeline).run(keep=options.keep),
+            name="demo",
+            is_awaited=True,
         )
         either: set[asyncio.Future[int] | asyncio.Future[None]] = {story, stopped}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not story.done():
-            story.cancel()
+            tasks.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await story
             print("\nStopped.")

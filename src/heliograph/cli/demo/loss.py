@@ -4,9 +4,8 @@ from pathlib import Path
 
 from heliograph.db.dialects import Transaction, open_dialect
 from heliograph.ntf.config import STORE_NAME
-from heliograph.transport.client import Client, ClientConfig
+from heliograph.transport.client import Client
 from heliograph.wire import smp
-from heliograph.wire.addresses import decode_address
 
 __all__ = ["count_ended", "take_over_subscriptions"]
 
@@ -20,11 +19,8 @@ async def take_over_subscriptions(ntf: Path) -> int:
     """Subscribe to all queues with the keys of a router, disconnect, and return how many."""
     rows = _query(ntf, _QUEUES)
     for address, notifier_id, notifier_key in rows:
-        client = await Client.connect(decode_address(address), ClientConfig())
-        try:
+        async with Client.connect(address) as client:
             await client.request(smp.NSUB(), bytes(notifier_id), bytes(notifier_key))
-        finally:
-            await client.close()
     return len(rows)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from heliograph.documents import JsonObject
 from heliograph.runtime.errors import StartError
+from heliograph.tasks import TaskScope
 
 TIMEOUT = 120.0
 _COMMAND = (sys.executable, "-m", "heliograph")
@@ -51,7 +52,7 @@ class DemoPhone:
         self.shown: list[JsonObject] = []
         self._changed = asyncio.Condition()
         self._process: Process | None = None
-        self._reader: asyncio.Task[None] | None = None
+        self._tasks = TaskScope()
 
     async def do(self, command: str, *arguments: str | Path) -> str:
         return await heliograph("device", command, "--dir", self.directory, *arguments)
@@ -62,7 +63,7 @@ class DemoPhone:
             *_COMMAND, "device", "watch", "--dir", str(self.directory), "--json",
             "--journal", str(journal), stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL,
         )  # fmt: skip
-        self._reader = asyncio.ensure_future(self._read(self._process))
+        self._tasks.spawn(self._read(self._process), name=f"screen of {self.name}")
 
     async def until(self, body: str, within: float = TIMEOUT) -> JsonObject:
         """Wait until the phone shows a notification with this text."""
@@ -79,8 +80,7 @@ class DemoPhone:
     async def close(self) -> None:
         if self._process is not None:
             await end(self._process)
-        if self._reader is not None:
-            await self._reader
+        await self._tasks.wait()
 
     async def _read(self, process: Process) -> None:
         assert process.stdout is not None  # noqa: S101

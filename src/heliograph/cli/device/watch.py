@@ -13,6 +13,7 @@ from heliograph.phone import sources as phone_sources
 from heliograph.phone.phone import Phone
 from heliograph.phone.push import opened
 from heliograph.phone.watch import Screen, Watch
+from heliograph.tasks import TaskScope
 
 
 async def watch(phone: Phone, options: argparse.Namespace) -> int:
@@ -52,7 +53,8 @@ async def watch(phone: Phone, options: argparse.Namespace) -> int:
         else:
             await app.set_mode(await phone.shared.mode())
         print(f"watching {phone.directory}, app {app.state.value}", file=sys.stderr, flush=True)
-        task = asyncio.create_task(Watch(phone, screen, app).run(source))
+        tasks = await stack.enter_async_context(TaskScope())
+        task = tasks.spawn(Watch(phone, screen, app).run(source), name="watch", is_awaited=True)
         task.add_done_callback(lambda _: done.set())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(options.timeout):

@@ -19,8 +19,7 @@ from heliograph.ntf.actions.judging import Refused, judge
 from heliograph.ntf.actions.opening import action_settings
 from heliograph.ntf.actions.previewing import preview
 from heliograph.ntf.config import NtfConfig
-from heliograph.ntf.store import actions as stored
-from heliograph.ntf.store.actions import KnownAction
+from heliograph.ntf.store.actions.records import KnownAction, everything
 from heliograph.runtime.errors import StartError
 from heliograph.runtime.process import running_address
 
@@ -100,7 +99,7 @@ def _find(options: argparse.Namespace, config: NtfConfig) -> _Found:
     rows = read_actions(settings.place)
     judged = judge(rows, identity.router, settings.signer, int(time.time() * 1e6))
     with opened(config.store_url(options.dir)) as dialect:
-        last = stored.everything(Transaction(dialect), SHOWN)
+        last = everything(Transaction(dialect), SHOWN)
     return _Found(
         {item.action_id: item for item in judged.actions},
         {item.action_id: item for item in judged.refused},

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heliograph.cli.arguments import Subparsers, seconds
-from heliograph.cli.pipeline import decide
+from heliograph.cli.pipeline import decide, plan
 from heliograph.cli.pipeline.ingesting import ingest_all
 from heliograph.cli.pipeline.light import run_light
 from heliograph.cli.pipeline.opening import acknowledging, open_pipeline
@@ -32,7 +32,7 @@ from heliograph.cli.pipeline.upkeep import (
 )
 
 if TYPE_CHECKING:
-    from heliograph.pipeline.runner import BatchResult
+    from heliograph.pipeline.ingesting.ingester import BatchResult
 
 _DESCRIPTION = """\
 The pipeline reads the journals that routers, agents and devices write, and accounts for every
@@ -59,6 +59,8 @@ exit codes:
   2    the arguments are wrong
   3    once, requeue, report: notifications are unaccounted for
   4    once, requeue, report: all are accounted for, but for events known to be missing
+  5    decide: it stopped, and says why
+  6    once, requeue, report: the same as 0, but a router that should write does not
   130  interrupted by Ctrl-C
 """
 _RUN = """\
@@ -71,8 +73,14 @@ A second process over the same DIR is refused. If it is killed, the next one goe
 """
 _ONCE = """\
 Ingest all waiting segments, bring every table up to date, and count outcomes. The exit code is 0 if
-every notification is accounted for; 4 if that is so but for events known to be missing; 3 if some
-are unaccounted for, which are shown.
+every notification is accounted for; 6 if that is so as far as the journals reach, but a router
+that did not stop is silent or its journal is gone; 4 if events are known to be missing; 3 if
+notifications are unaccounted for, which are shown.
+"""
+_OBJECTIVES = """\
+Show each service-level objective as of the last account, by provider: the share of notifications
+that met it in 30 days, what is left of the error budget, and how fast it is used up. A burn rate of
+1 uses it up in exactly 30 days. It needs no Spark. `run`, `once` and `report` take --objective.
 """
 _EXPIRE = """\
 Remove raw events and rows of the ledger that are older than they are kept. Statistics, and what
@@ -123,9 +131,11 @@ def add(commands: Subparsers) -> None:
         metavar="SECONDS",
         help="how often all outcomes are counted (%(default)g)",
     )
+    decide.add_timer(run)
     once = add_action(actions, "once", "ingest all waiting segments, then exit", run_once, _ONCE)
     add_journal(once)
     add_kept(once)
+    decide.add_timer(once, has_timer=False)
     once.add_argument(
         "--upkeep", action="store_true", help="then expire what is older, as `run` does"
     )
@@ -146,6 +156,9 @@ def add(commands: Subparsers) -> None:
         actions, "status", "show lag, last commit, gaps and verdict; needs no Spark", run_status
     )
     status.add_argument("--journal", action="append", default=[], metavar="PLACE")
+    add_action(
+        actions, "objectives", "show objectives and error budgets", run_objectives, _OBJECTIVES
+    )
     backfill = add_action(
         actions,
         "backfill",
@@ -165,6 +178,7 @@ def add(commands: Subparsers) -> None:
     retire = add_action(actions, "retire", "expect nothing more of a router", run_retire, _RETIRE)
     retire.add_argument("router", metavar="ROUTER", help="its ID, see `status`")
     decide.add(actions)
+    plan.add(actions)
     submit = add_action(
         actions, "submit", "run one of these commands on a Spark cluster", run_submit, _SUBMIT
     )
@@ -174,6 +188,7 @@ def add(commands: Subparsers) -> None:
 
 
 def run_stream(options: argparse.Namespace) -> int:
+    decide.check(options)
     if options.every is not None:
         return run_light(options)
     with open_pipeline(options) as pipeline:
@@ -186,10 +201,11 @@ def run_stream(options: argparse.Namespace) -> int:
         schedule = Schedule(
             poll=options.poll,
             account=options.account,
+            decide=options.decide_every,
             keep_events_days=options.keep_events,
             keep_ledger_days=options.keep_ledger,
         )
-        pipeline.waiting()  # report a wrong place now
+        pipeline.ingester.waiting()  # report a wrong place now
         collector = PipelineCollector(options.dir, options.journal)
 
         def on_batch(batch: "BatchResult") -> None:
@@ -200,13 +216,23 @@ def run_stream(options: argparse.Namespace) -> int:
             acknowledging(options, pipeline, streams=True),
         ):
             print(f"ready {options.dir}", flush=True)
-            Stream(pipeline, schedule, stop, on_batch).run()
+            quick, slow = decide.quick_decider(options), decide.slow_decider(options)
+            Stream(
+                pipeline,
+                schedule,
+                stop,
+                on_batch,
+                None if quick is None else quick.run,
+                None if slow is None else slow.run,
+            ).run()
     return 0
 
 
 def run_once(options: argparse.Namespace) -> int:
+    decide.check(options)
     with open_pipeline(options) as pipeline, acknowledging(options, pipeline):
         code = ingest_all(pipeline)
+        decide.decide_once(options, pipeline)
         if options.upkeep:
             from heliograph.pipeline.upkeep import expire
 
@@ -220,5 +246,14 @@ def run_status(options: argparse.Namespace) -> int:
 
     now = time.time()
     for line in describe(status(options.dir, options.journal, now), now):
+        print(line)
+    return 0
+
+
+def run_objectives(options: argparse.Namespace) -> int:
+    from heliograph.pipeline.objectives.describing import describe
+    from heliograph.pipeline.tables.offsets import read_account
+
+    for line in describe(read_account(options.dir).get("objectives", {})):
         print(line)
     return 0

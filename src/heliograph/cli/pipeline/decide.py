@@ -3,23 +3,43 @@
 import argparse
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from heliograph.actions.signing import signing_key
-from heliograph.cli.arguments import Subparsers
+from heliograph.cli.arguments import Subparsers, seconds
 from heliograph.cli.pipeline.opening import local_directory, open_reader
-from heliograph.cli.pipeline.options import add_action, add_outcomes
+from heliograph.cli.pipeline.options import add_action, add_outcomes, days_of
 from heliograph.runtime.errors import StartError
 from heliograph.wire.primitives import b64encode
+
+if TYPE_CHECKING:
+    from heliograph.pipeline.decisions.jobs import Decider
+    from heliograph.pipeline.runner import Pipeline
 
 STOPPED = 5
 """The exit code when a job decided on nothing because of its cap or of missing data."""
 
 _DECIDE = """\
-Compare what messaging and notification routers believe, and decide what the routers should repair.
-It prints what it found, and writes nothing unless you say --write. Routers apply what you tell them
-to, see `heliograph ntf actions`. The exit code is 5 if a job stopped: because it would have decided
-on too much, or because what it needs is not complete.
+Compare what messaging and notification routers believe, and what happens now with what is usual,
+and decide what the routers should do. It prints what it found, and writes nothing unless you say
+--write. Routers apply what you tell them to, see `heliograph ntf actions`. The exit code is 5 if a
+job stopped: because it would have decided on too much, or because what it needs is not complete.
+`run` does the same from a timer.
 """
+ANOMALIES = "anomalies"
+_JOBS = {
+    ANOMALIES: "look for floods, waves of registrations, and providers and routers that fail, in"
+    " the newest minute",
+    "foreign": "look for losses at messaging routers that write no snapshots, in the events",
+    "dead-tokens": "look for tokens whose owners are gone: slow, verify and then remove them",
+    "best-hours": "move daily wake-ups to the hours at which owners use their phones",
+}
+"""Jobs that read the tables, with their flags' help: each a module of `pipeline.decisions`."""
+_AFTER = (
+    ("dead-after", 21.0, "without a sign of a token's owner until it is slowed"),
+    ("verify-after", 3.0, "from slowing a token to its verification push"),
+    ("remove-after", 7.0, "that an owner has to answer it before the token is removed"),
+)
 _SIGNER = """\
 Print the public key with which this pipeline signs actions: [actions] signer of the routers.
 """
@@ -29,75 +49,149 @@ def add(actions: Subparsers) -> None:
     decide = add_action(
         actions, "decide", "decide on actions for routers, see `ntf actions`", run_decide, _DECIDE
     )
-    decide.add_argument(
-        "--snapshots",
-        type=Path,
-        metavar="PATH",
-        help="where routers write snapshots: compare subscriptions of pairs of routers",
-    )
-    decide.add_argument(
-        "--foreign",
-        action="store_true",
-        help="look for losses at messaging routers that write no snapshots, in the events",
-    )
+    _add_jobs(decide, _JOBS)
     decide.add_argument("--write", action="store_true", help="write the actions to DIR/actions")
-    decide.add_argument(
-        "--max-percent",
-        type=float,
-        default=5.0,
-        metavar="PERCENT",
-        help="stop if more of a router's subscriptions were concerned (%(default)g)",
-    )
-    decide.add_argument(
-        "--valid",
-        type=float,
-        default=24.0,
-        metavar="HOURS",
-        help="how long actions are valid, at most 168 (%(default)g)",
-    )
     add_outcomes(decide)
     text = "print the key that routers know this pipeline by"
     add_action(actions, "signer", text, run_signer, _SIGNER)
 
 
-def run_decide(options: argparse.Namespace) -> int:
-    if options.snapshots is None and not options.foreign:
-        raise StartError("name --snapshots PATH, or --foreign, or both")
+def add_timer(parser: argparse.ArgumentParser, *, has_timer: bool = True) -> None:
+    """Add the options of jobs that `run` and `once` do by themselves."""
+    _add_jobs(parser, {name: text for name, text in _JOBS.items() if name != ANOMALIES})
+    if has_timer:
+        parser.add_argument(
+            "--decide-every",
+            type=seconds,
+            default=10.0,
+            metavar="SECONDS",
+            help="how often to look for anomalies (%(default)g); other jobs run every hour",
+        )
+    parser.add_argument(
+        "--no-anomalies", action="store_true", help="do not look for floods and failures"
+    )
+    parser.add_argument(
+        "--decide-write",
+        action="store_true",
+        help="write the actions that were decided on to DIR/actions; else they are only logged",
+    )
+
+
+def _add_jobs(parser: argparse.ArgumentParser, jobs: dict[str, str]) -> None:
+    parser.add_argument(
+        "--snapshots",
+        type=Path,
+        metavar="PATH",
+        help="where routers write snapshots: compare subscriptions of pairs of routers",
+    )
+    for name, text in jobs.items():
+        parser.add_argument(f"--{name}", action="store_true", help=text)
+    parser.add_argument(
+        "--max-percent",
+        type=float,
+        default=5.0,
+        metavar="PERCENT",
+        help="decide on nothing if more of a router's subjects were concerned (%(default)g)",
+    )
+    parser.add_argument(
+        "--valid",
+        type=float,
+        default=24.0,
+        metavar="HOURS",
+        help="how long actions are valid, at most 168 (%(default)g); those of anomalies: one hour",
+    )
+    for name, days, text in _AFTER:
+        parser.add_argument(
+            f"--{name}", type=days_of, default=days, metavar="DAYS", help=f"{text} (%(default)g)"
+        )
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raise `StartError` if the options of jobs are wrong."""
     if options.snapshots is not None and not options.snapshots.is_dir():
         raise StartError(f"there are no snapshots at {options.snapshots}: see [snapshots] path")
     if not 0 < options.valid <= 168:
         raise StartError("--valid: must be more than 0 and at most 168 hours")
-    with open_reader(options) as pipeline:
-        from heliograph.actions.table import append_actions, expire_actions
-        from heliograph.pipeline.decisions.deciding import (
-            Decisions,
-            DecisionSettings,
-            decide_foreign,
-            reconcile_snapshots,
-            sign_all,
-        )
 
-        settings = DecisionSettings(options.max_percent, options.valid * 3600)
-        now = time.time()
-        results: list[Decisions] = []
-        if options.snapshots is not None:
-            results.append(reconcile_snapshots(pipeline.spark, options.snapshots, settings, now))
-        if options.foreign:
-            results.append(decide_foreign(pipeline, settings))
-    stopped = [line for result in results for line in result.stopped]
-    for line in [line for result in results for line in result.found]:
+
+def words_of(options: argparse.Namespace) -> list[str]:
+    """Return the arguments with which `once` gets the same jobs."""
+    words = ["--max-percent", str(options.max_percent), "--valid", str(options.valid)]
+    for name, *_ in _AFTER:
+        words += [f"--{name}", str(getattr(options, name.replace("-", "_")))]
+    words += ["--snapshots", str(options.snapshots)] if options.snapshots is not None else []
+    flags = [*(name for name in _JOBS if name != ANOMALIES), "no-anomalies", "decide-write"]
+    return words + [f"--{name}" for name in flags if getattr(options, name.replace("-", "_"))]
+
+
+def _chosen(options: argparse.Namespace) -> tuple[str, ...]:
+    return tuple(name for name in _JOBS if getattr(options, name.replace("-", "_"), False))
+
+
+def decider(
+    options: argparse.Namespace, jobs: tuple[str, ...], *, snapshots: bool, write: bool
+) -> "Decider":
+    """Return what decides, with the settings of the options."""
+    from heliograph.pipeline.decisions.deciding import DAY, DecisionSettings
+    from heliograph.pipeline.decisions.jobs import Decider
+
+    settings = DecisionSettings(
+        options.max_percent,
+        options.valid * 3600,
+        dead_after=options.dead_after * DAY,
+        verify_after=options.verify_after * DAY,
+        remove_after=options.remove_after * DAY,
+    )
+    return Decider(
+        options.dir,
+        jobs,
+        settings,
+        options.snapshots if snapshots else None,
+        signing_key(local_directory(options)) if write else None,
+    )
+
+
+def quick_decider(options: argparse.Namespace) -> "Decider | None":
+    """Return what `run` does every few seconds."""
+    if options.no_anomalies:
+        return None
+    return decider(options, (ANOMALIES,), snapshots=False, write=options.decide_write)
+
+
+def slow_decider(options: argparse.Namespace) -> "Decider | None":
+    """Return what `run` does every hour; None if nothing was chosen."""
+    chosen = _chosen(options)
+    if not chosen and options.snapshots is None:
+        return None
+    return decider(options, chosen, snapshots=True, write=options.decide_write)
+
+
+def decide_once(options: argparse.Namespace, pipeline: "Pipeline") -> None:
+    """Run all jobs that were chosen, and log what they found."""
+    for chosen in (quick_decider(options), slow_decider(options)):
+        if chosen is not None:
+            chosen.run(pipeline)
+
+
+def run_decide(options: argparse.Namespace) -> int:
+    chosen = _chosen(options)
+    if options.snapshots is None and not chosen:
+        flags = ", ".join(f"--{name}" for name in _JOBS)
+        raise StartError(f"name a job: --snapshots PATH, {flags}, or several")
+    check(options)
+    with open_reader(options) as pipeline:
+        made = decider(options, chosen, snapshots=True, write=options.write)
+        run = made.decide(pipeline, time.time())
+    for line in run.found:
         print(line)
-    for line in stopped:
+    for line in run.stopped:
         print(f"stopped: {line}")
-    decisions = [item for result in results for item in result.decisions]
-    if not options.write:
-        print(f"{len(decisions)} actions, which were not written: --write writes them")
-        return STOPPED if stopped else 0
-    signed = sign_all(decisions, signing_key(local_directory(options)), settings, now)
-    written = append_actions(options.dir, signed)
-    expire_actions(options.dir, int((now - 7 * 86_400) * 1e6))
-    print(f"{written} actions written, {len(decisions) - written} were there already")
-    return STOPPED if stopped else 0
+    if run.written is None:
+        print(f"{len(run.decisions)} actions, which were not written: --write writes them")
+    else:
+        before = len(run.decisions) - run.written
+        print(f"{run.written} actions written, {before} were there already")
+    return STOPPED if run.stopped else 0
 
 
 def run_signer(options: argparse.Namespace) -> int:

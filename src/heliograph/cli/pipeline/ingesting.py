@@ -13,7 +13,9 @@ UNACCOUNTED = 3
 """The exit code when notifications are unaccounted for."""
 GAPS = 4
 """The exit code when all is accounted for, but for events that are known to be missing."""
-EXIT_CODES = {"complete": 0, "missing": UNACCOUNTED, "gaps": GAPS}
+LAGGING = 6
+"""The exit code when nobody knows whether events of a router are missing."""
+EXIT_CODES = {"complete": 0, "missing": UNACCOUNTED, "gaps": GAPS, "lagging": LAGGING}
 """By verdict."""
 
 
@@ -42,11 +44,22 @@ def ingest_all(pipeline: "Pipeline") -> int:
 
 def _print_verdict(account: "Account") -> int:
     from heliograph.pipeline.account import Verdict
+    from heliograph.pipeline.jobs.reach import describe_lag, utc
     from heliograph.pipeline.vocabulary import describe_unfinished
 
+    unfinished = describe_unfinished(account.outcomes)
+    until = f", until {utc(account.until)}" if account.until else ""
+    for lag in account.lags:
+        print(f"lagging: {describe_lag(lag)}")
     if account.verdict is Verdict.COMPLETE:
-        print(f"every notification is accounted for{describe_unfinished(account.outcomes)}")
+        print(f"every notification is accounted for{until}{unfinished}")
         return 0
+    if account.verdict is Verdict.LAGGING:
+        print(
+            f"every notification that is known is accounted for{until}{unfinished}; what is"
+            " missing of the above is not known: start them, or `heliograph pipeline retire`"
+        )
+        return LAGGING
     if account.gaps:
         routers = sorted({gap.router for gap in account.gaps})
         print(

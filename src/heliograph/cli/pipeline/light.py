@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 import time
 from contextlib import nullcontext
 
+from heliograph.cli.pipeline.decide import words_of
 from heliograph.cli.pipeline.ingesting import EXIT_CODES
 from heliograph.runtime.errors import StartError
 
@@ -20,9 +22,10 @@ STOP_SECONDS = 15.0
 LARGE_MEMORY = "2g"
 _VERDICTS = {code: verdict for verdict, code in EXIT_CODES.items()}
 SMALL = {
-    # To compile what runs once costs more than it saves, and few new objects are kept.
+    # To compile what runs once costs more than it saves; the heap grows only as far as needed.
     "spark.driver.extraJavaOptions": (
-        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms96m -Xmn48m -Xss512k"
+        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms64m -Xmn24m -Xss512k"
+        " -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=20"
     ),
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -78,6 +81,9 @@ def command(options: argparse.Namespace, *, small: bool, upkeep: bool) -> list[s
     for name in ("push_ttl", "grace", "retire_after"):
         if (value := getattr(options, name)) is not None:
             words += [f"--{name.replace('_', '-')}", str(value)]
+    for objective in options.objective or ():
+        words += ["--objective", objective.text]
+    words += words_of(options)
     words += ["--verbose"] if options.verbose else []
     words += ["--no-acknowledge"] if options.no_acknowledge else []
     if upkeep:
@@ -87,7 +93,11 @@ def command(options: argparse.Namespace, *, small: bool, upkeep: bool) -> list[s
 
 
 def _run_batch(words: list[str], stop: threading.Event) -> int:
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=sys.stderr)  # noqa: S603
+    # Otherwise the C library keeps a pool of free memory for each of Java's many threads.
+    environ = {"MALLOC_ARENA_MAX": "1", **os.environ}
+    process = subprocess.Popen(  # noqa: S603
+        words, stdin=subprocess.DEVNULL, stdout=sys.stderr, env=environ
+    )
     while process.poll() is None and not stop.wait(0.2):
         pass
     if process.poll() is None:

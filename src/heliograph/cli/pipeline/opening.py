@@ -4,7 +4,7 @@ import argparse
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,10 +17,18 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from heliograph.pipeline.jobs.outcomes import OutcomeSettings
+    from heliograph.pipeline.objectives.objective import Objective
     from heliograph.pipeline.runner import Pipeline
     from heliograph.pipeline.tables.tables import Tables
 
-__all__ = ["acknowledging", "local_directory", "open_pipeline", "open_reader", "outcome_settings"]
+__all__ = [
+    "acknowledging",
+    "check_tables",
+    "local_directory",
+    "open_pipeline",
+    "open_reader",
+    "outcome_settings",
+]
 
 
 @contextmanager
@@ -30,6 +38,16 @@ def open_pipeline(options: argparse.Namespace) -> Iterator["Pipeline"]:
 
     with open_tables(options.dir) as tables, _session(options) as spark:
         yield _make(spark, tables, options)
+
+
+def check_tables(options: argparse.Namespace) -> None:
+    """Raise `StartError` unless something was ingested into the tables."""
+    from heliograph.pipeline.tables.offsets import read_offsets
+
+    if not read_offsets(options.dir).batch:
+        raise StartError(
+            f"there are no tables in {options.dir} yet: run `heliograph pipeline once`"
+        )
 
 
 @contextmanager
@@ -70,17 +88,20 @@ def _session(options: argparse.Namespace) -> Iterator["SparkSession"]:
     log = None if options.verbose else local_directory(options) / "spark.log"
     with _deferred_interrupt():
         spark = open_session(options.master, settings=settings, log=log)
-    from heliograph.pipeline.spark.failures import FAILURES, advice, cause
+    from heliograph.pipeline.spark.failures import FAILURES, JAVA_ENDED, JAVA_LOST, advice, cause
 
+    more = "" if log is None else f"\n{log} has what Spark said"
     try:
         yield spark
+    except JAVA_LOST as exc:
+        raise StartError(f"{JAVA_ENDED}{more}") from exc
     except FAILURES as exc:
         text = cause(exc)
-        more = "" if log is None else f"\n{log} has what Spark said"
         help = advice(text) or "nothing of the batch counts; run it again when the cause is gone"
         raise StartError(f"Spark failed: {text}: {help}{more}") from exc
     finally:
-        spark.stop()
+        with suppress(*JAVA_LOST):
+            spark.stop()
 
 
 @contextmanager
@@ -116,8 +137,24 @@ def local_directory(options: argparse.Namespace) -> Path:
 def _make(spark: "SparkSession", tables: "Tables", options: argparse.Namespace) -> "Pipeline":
     from heliograph.pipeline.runner import Pipeline, RunSettings
 
-    settings = RunSettings(tuple(getattr(options, "journal", ())))
-    return Pipeline(spark, tables, replace(settings, outcomes=outcome_settings(options)))
+    settings = RunSettings(
+        tuple(getattr(options, "journal", ())),
+        outcomes=outcome_settings(options),
+        objectives=objective_settings(options),
+    )
+    return Pipeline(spark, tables, settings)
+
+
+def objective_settings(options: argparse.Namespace) -> "tuple[Objective, ...]":
+    """Return those given, else those of the last account."""
+    from heliograph.pipeline.objectives.objective import DEFAULTS, parse_objectives
+    from heliograph.pipeline.tables.offsets import read_account
+
+    given = getattr(options, "objective", None)
+    if given:
+        return tuple(dict.fromkeys(given))
+    asked = read_account(options.dir).get("asked_objectives")
+    return DEFAULTS if asked is None else parse_objectives(asked)
 
 
 def outcome_settings(options: argparse.Namespace) -> "OutcomeSettings":

@@ -8,6 +8,7 @@ from pathlib import Path
 from heliograph.cli import actions as actions_for_all
 from heliograph.cli.actions import Run
 from heliograph.cli.arguments import MOST_DAYS, Subparsers, seconds
+from heliograph.pipeline.objectives.objective import DEFAULTS, Objective, parse_objective
 from heliograph.runtime.errors import StartError
 
 PART = "pipeline"
@@ -71,7 +72,7 @@ def add_outcomes(parser: argparse.ArgumentParser) -> None:
     """Add the settings of outcomes. Their defaults are those of the last account."""
     parser.add_argument(
         "--push-ttl",
-        type=_days,
+        type=days_of,
         metavar="DAYS",
         help="when routers expire pushes: their [pushes] ttl_days (last value used, at first 3)",
     )
@@ -83,9 +84,18 @@ def add_outcomes(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--retire-after",
-        type=_days,
+        type=days_of,
         metavar="DAYS",
         help="retire routers that are silent for this long (last value used, at first 7)",
+    )
+    parser.add_argument(
+        "--objective",
+        type=_objective,
+        action="append",
+        metavar="TEXT",
+        help="a service-level objective; may be repeated (last ones used, at first "
+        + " and ".join(f"'{item.text}'" for item in DEFAULTS).replace("%", "%%")
+        + ")",
     )
 
 
@@ -130,21 +140,28 @@ def _day(text: str) -> date:
 def add_kept(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--keep-events",
-        type=_days,
+        type=days_of,
         default=14.0,
         metavar="DAYS",
         help="raw events (%(default)g)",
     )
     parser.add_argument(
         "--keep-ledger",
-        type=_days,
+        type=days_of,
         default=90.0,
         metavar="DAYS",
         help="rows of the ledger, which become sums then (%(default)g)",
     )
 
 
-def _days(text: str) -> float:
+def _objective(text: str) -> Objective:
+    try:
+        return parse_objective(text)
+    except ValueError as exc:
+        raise argparse.ArgumentTypeError(str(exc)) from exc
+
+
+def days_of(text: str) -> float:
     try:
         days = float(text)
     except ValueError:

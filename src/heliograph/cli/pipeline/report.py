@@ -6,7 +6,7 @@ import webbrowser
 from datetime import date
 
 from heliograph.cli.pipeline.ingesting import EXIT_CODES
-from heliograph.cli.pipeline.opening import local_directory, open_reader
+from heliograph.cli.pipeline.opening import check_tables, local_directory, open_reader
 from heliograph.cli.pipeline.options import check_days
 from heliograph.cli.progress import Bar
 from heliograph.runtime.errors import StartError
@@ -14,13 +14,9 @@ from heliograph.runtime.errors import StartError
 
 def run_report(options: argparse.Namespace) -> int:
     from heliograph.pipeline.jobs.stats import parse_line
-    from heliograph.pipeline.tables.offsets import read_offsets
 
     check_days(options)
-    if not read_offsets(options.dir).batch:
-        raise StartError(
-            f"there are no tables in {options.dir} yet: run `heliograph pipeline once`"
-        )
+    check_tables(options)
     try:
         lines = [
             parse_line(text)
@@ -43,6 +39,8 @@ def run_report(options: argparse.Namespace) -> int:
     print(f"{found.notifications} notifications, {found.unaccounted} unaccounted for")
     if found.missing_events:
         print(f"{found.missing_events} events are known to be missing")
+    for lag in found.lags:
+        print(f"lagging: {lag}")
     for item in found.tables["reconciliation"].records():
         print(f"{item['day']} {item['column']}: {item['pipeline']}, the router {item['router']}")
     print(path)

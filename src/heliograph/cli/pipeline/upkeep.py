@@ -5,13 +5,14 @@ import time
 from datetime import timedelta
 
 from heliograph.cli.pipeline.ingesting import ingest_all
-from heliograph.cli.pipeline.opening import acknowledging, open_pipeline
+from heliograph.cli.pipeline.opening import acknowledging, check_tables, open_pipeline
 from heliograph.cli.pipeline.options import check_days
 from heliograph.cli.progress import Bar
 
 
 def run_backfill(options: argparse.Namespace) -> int:
     check_days(options)
+    check_tables(options)
     with open_pipeline(options) as pipeline:
         from heliograph.pipeline.upkeep import backfill
 
@@ -25,6 +26,7 @@ def run_backfill(options: argparse.Namespace) -> int:
 
 
 def run_compact(options: argparse.Namespace) -> int:
+    check_tables(options)
     with open_pipeline(options) as pipeline:
         from heliograph.pipeline.upkeep import compact
 
@@ -37,6 +39,7 @@ def run_compact(options: argparse.Namespace) -> int:
 
 
 def run_expire(options: argparse.Namespace) -> int:
+    check_tables(options)
     with open_pipeline(options) as pipeline:
         from heliograph.pipeline.upkeep import expire
 
@@ -47,6 +50,7 @@ def run_expire(options: argparse.Namespace) -> int:
 
 
 def run_requeue(options: argparse.Namespace) -> int:
+    check_tables(options)
     with open_pipeline(options) as pipeline, acknowledging(options, pipeline):
         from heliograph.pipeline.requeue import requeue
 
@@ -58,6 +62,7 @@ def run_requeue(options: argparse.Namespace) -> int:
 
 
 def run_retire(options: argparse.Namespace) -> int:
+    check_tables(options)
     with open_pipeline(options) as pipeline:
         from heliograph.pipeline.upkeep import retire
 

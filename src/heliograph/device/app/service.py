@@ -29,6 +29,7 @@ from heliograph.device.chats.model import (
 )
 from heliograph.device.ports import AppCore, Platform, Shared
 from heliograph.device.states import AppState, Presentation
+from heliograph.tasks import TaskScope
 from heliograph.wire.ntf.tokens import NotificationsMode
 
 logger = logging.getLogger(__name__)
@@ -63,8 +64,9 @@ class AppService:
         self._clock = clock
         self._on_effect = on_effect
         self._is_open = False
-        self._receiver: asyncio.Task[None] | None = None
-        self._timer: asyncio.Task[None] | None = None
+        self._receiving: TaskScope | None = None
+        self._refreshes = TaskScope()
+        self._last_refresh: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
         self._refreshed = asyncio.Event()
 
@@ -114,9 +116,7 @@ class AppService:
     async def close(self) -> None:
         if self.state is not AppState.STOPPED:
             await self.leave()
-        if self._timer is not None:
-            self._timer.cancel()
-            await asyncio.gather(self._timer, return_exceptions=True)
+        await self._refreshes.close()
         await self._stop_receiving(app.REFRESH_SUSPEND_TIMEOUT)
         await self._close_store()
 
@@ -141,13 +141,12 @@ class AppService:
                 await asyncio.sleep(min(max(task.deadline - self._clock(), POLL_INTERVAL), 1.0))
                 end(background_task.Input.TICK)
 
-        timer = asyncio.get_running_loop().create_task(limit())
-        try:
-            yield
-        finally:
-            end(background_task.Input.END)
-            timer.cancel()
-            await asyncio.gather(timer, return_exceptions=True)
+        async with TaskScope() as timer:
+            timer.spawn(limit(), name="time limit of a background task")
+            try:
+                yield
+            finally:
+                end(background_task.Input.END)
 
     # The app's states.
 
@@ -220,16 +219,14 @@ class AppService:
     # Receiving.
 
     def _start_receiving(self) -> None:
-        if self._receiver is None:
-            self._receiver = asyncio.get_running_loop().create_task(self._receive())
+        if self._receiving is None:
+            self._receiving = TaskScope()
+            self._receiving.spawn(self._receive(), name="receive messages")
 
     async def _stop_receiving(self, within: float) -> None:
-        receiver, self._receiver = self._receiver, None
-        if receiver is not None:
-            receiver.cancel()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(within):
-                    await asyncio.gather(receiver, return_exceptions=True)
+        receiving, self._receiving = self._receiving, None
+        if receiving is not None:
+            await receiving.close(within)
 
     async def _receive(self) -> None:
         try:
@@ -293,14 +290,14 @@ class AppService:
 
     def _run_in_order(self, work: Coroutine[object, object, None]) -> None:
         """Run work after earlier work, in a task apart from the receiver, which it may stop."""
-        before = self._timer
+        before = self._last_refresh
 
         async def run() -> None:
             if before is not None:
-                await asyncio.gather(before, return_exceptions=True)
+                await asyncio.wait([before])
             await work
 
-        self._timer = asyncio.get_running_loop().create_task(run())
+        self._last_refresh = self._refreshes.spawn(run(), name="background refresh")
 
     async def _activate(self) -> None:
         try:

@@ -7,8 +7,10 @@ column, which costs a router much less than one object for each.
 
 from heliograph.journal.events.actions import (
     ActionApplied as ActionApplied,
+    ActionExpired as ActionExpired,
     ActionRefused as ActionRefused,
     ActionUndone as ActionUndone,
+    WakeProgressed as WakeProgressed,
 )
 from heliograph.journal.events.base import (
     COLUMNAR as COLUMNAR,
@@ -43,6 +45,7 @@ from heliograph.journal.events.pushes import (
     PushAccepted as PushAccepted,
     PushAcceptedColumns as PushAcceptedColumns,
     PushAttempted as PushAttempted,
+    PushesTimed as PushesTimed,
     PushExpired as PushExpired,
     PushPending as PushPending,
     PushPendingColumns as PushPendingColumns,
@@ -53,17 +56,20 @@ from heliograph.journal.events.routers import (
     ClientConnected as ClientConnected,
     CommandsCounted as CommandsCounted,
     JournalLost as JournalLost,
+    RegistrationsCounted as RegistrationsCounted,
     RouterRecovered as RouterRecovered,
     RouterStarted as RouterStarted,
     RouterStopped as RouterStopped,
 )
 from heliograph.journal.events.servers import (
+    SmpCounted as SmpCounted,
     SmpDown as SmpDown,
     SmpDrift as SmpDrift,
     SmpSubscribed as SmpSubscribed,
     SmpUp as SmpUp,
 )
 from heliograph.journal.events.tokens import (
+    OwnerSeen as OwnerSeen,
     SubscriptionCreated as SubscriptionCreated,
     SubscriptionDeleted as SubscriptionDeleted,
     SubscriptionStatus as SubscriptionStatus,

@@ -26,6 +26,23 @@ class ActionUndone(_Subject):
 
 
 @event(Part.NTF)
+class ActionExpired(_Subject):
+    """A throttle, pause or alert has ended by itself."""
+
+
+@event(Part.NTF)
+class WakeProgressed(JournalEvent):
+    """How far a wake of many tokens is: of `expected_count` tokens, pushes to `count` are pending
+    or sent. Recorded when its state changes, and once a minute.
+    """
+
+    wake: str
+    status: str
+    count: int
+    expected_count: int
+
+
+@event(Part.NTF)
 class ActionRefused(JournalEvent):
     """The router did not do what the pipeline had decided on."""
 

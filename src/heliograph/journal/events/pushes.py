@@ -81,6 +81,15 @@ class PushExpired(_PushEvent):
     through: int | None = None
 
 
+@event(Part.NTF)
+class PushesTimed(JournalEvent):
+    """Number of answers of a provider within some seconds, and how long they took."""
+
+    provider: str
+    count: int
+    delay: int
+
+
 @columns(PushPending)
 class PushPendingColumns(EventColumns):
     token: Sequence[bytes]

@@ -48,3 +48,11 @@ class CommandsCounted(JournalEvent):
 
     command: str
     count: int
+
+
+@event(Part.NTF)
+class RegistrationsCounted(JournalEvent):
+    """Number of registrations requested from one network within some seconds, if they are many."""
+
+    source: bytes
+    count: int

@@ -46,3 +46,13 @@ class SmpDrift(_Server):
     hash: bytes | None = None
     expected_count: int | None = None
     expected_hash: bytes | None = None
+
+
+@event(Part.NTF)
+class SmpCounted(_Server):
+    """Number of NMSG from a messaging router within some seconds, and how long its answers took.
+    A router that becomes silent is recorded with 0 for a while.
+    """
+
+    count: int
+    delay: int | None = None

@@ -41,8 +41,9 @@ class TokenReplaced(_Token):
 
 @event(Part.NTF)
 class TokenDeleted(JournalEvent):
-    """Deleted by its client, or because another registration of the device was verified (the
-    reason is `superseded`). Settles all of its notifications up to `through`: they are not pushed.
+    """Deleted by its client, because another registration of the device was verified (the reason
+    is `superseded`), because it was never verified (`unverified`), or by an action because its
+    owner is gone (`dead`). Settles all of its notifications up to `through`: they are not pushed.
     """
 
     token: bytes
@@ -65,6 +66,15 @@ class TokenPeriodic(_Token):
     """The client started or stopped periodic pushes."""
 
     interval: int
+
+
+@event(Part.NTF)
+class OwnerSeen(_Token):
+    """A command of the token's owner; recorded at most once a day for each token. With the reason
+    `restored`: the token was slowed, because its owner had not been seen for weeks.
+    """
+
+    reason: str | None = None
 
 
 @event(Part.NTF)

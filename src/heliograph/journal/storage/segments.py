@@ -3,6 +3,7 @@
     DIRECTORY/<router>/<boot>-<number>.parquet    sealed: complete, immutable, readable by anybody
     DIRECTORY/<router>/_<boot>-<number>.log       active: used by its writer only
     DIRECTORY/<router>/_<boot>.live               locked by a run beside others: see `LiveRuns`
+    DIRECTORY/_heads/<router>-<boot>.json         how far a run has sealed: see `journal.heads`
 
 A segment is sealed by writing the Parquet file under another name, fsync, rename, fsync of the
 directory; only then its log is removed. So a kill leaves a segment as a log, sealed, or both, which
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from heliograph.journal.readers import read_acknowledged
@@ -31,6 +33,7 @@ __all__ = [
     "SEALED",
     "Full",
     "LiveRuns",
+    "Recovered",
     "Removed",
     "Sealed",
     "SegmentWriter",
@@ -68,6 +71,15 @@ class Removed(NamedTuple):
 
     segments: int = 0
     events: int = 0
+
+
+class Recovered(NamedTuple):
+    """A segment that was sealed from the log of a killed run."""
+
+    boot: int
+    number: int
+    last_seq: int
+    events: int
 
 
 class Sealed:
@@ -175,6 +187,11 @@ class SegmentWriter:
         self._tables: list[pa.Table] = []
         self._log: Log | None = None
 
+    @property
+    def sealed(self) -> int:
+        """Number of the last segment that was sealed or abandoned; 0 if there is none."""
+        return self._number - 1
+
     def append(self, table: pa.Table, now: float) -> None:
         if not self._tables:
             self.began_at = now
@@ -243,12 +260,12 @@ def write_sealed(path: Path, table: pa.Table) -> None:
     sync_directory(path.parent)
 
 
-def recover(directory: Path, live: Collection[int] = ()) -> int:
-    """Seal the logs that a killed run left; return the number of events saved.
+def recover(directory: Path, live: Collection[int] = ()) -> list[Recovered]:
+    """Seal the logs that a killed run left, and return what was saved.
 
     Leave alone those of runs that are `live`, in other processes.
     """
-    saved = 0
+    saved = []
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         path = Path(entry.path)
         boot = _BOOT.match(entry.name)
@@ -275,7 +292,8 @@ def recover(directory: Path, live: Collection[int] = ()) -> int:
                 continue
             if table is not None:
                 write_sealed(sealed, table)
-                saved += len(table)
+                last_seq = pc.max(table["seq"]).as_py()
+                saved.append(Recovered(int(match[1]), int(match[2]), last_seq, len(table)))
         path.unlink()
     return saved
 

@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,16 +27,18 @@ from heliograph.journal.storage.arrow import (
     size_of,
     table_of,
 )
+from heliograph.journal.storage.heads import HeadWriter
+from heliograph.journal.storage.retention import Retention
 from heliograph.journal.storage.segments import (
-    Full,
     LiveRuns,
     Sealed,
     SegmentWriter,
     new_boot,
     recover,
 )
+from heliograph.journal.storage.settings import JournalSettings
 
-__all__ = ["JournalSettings", "JournalWriter"]
+__all__ = ["JournalWriter"]
 
 logger = logging.getLogger(__name__)
 
@@ -45,27 +46,6 @@ CAPACITY = 50_000
 """Maximum number of events queued in memory."""
 MAX_BATCH = 10_000
 RETRY_INTERVAL = 1.0
-WARN_INTERVAL = 60.0
-CLEAN_INTERVAL = 3600.0
-"""Seconds between removals of old acknowledged segments."""
-MEBIBYTE = 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class JournalSettings:
-    """Settings of a writer; times in seconds. `max_bytes` limits sealed segments."""
-
-    sync_interval: float = 0.05
-    seal_after: float = 5.0
-    stream_seal_after: float = 0.5
-    """The same while a pipeline streams."""
-    seal_bytes: int = 16 * MEBIBYTE
-    max_bytes: int = 1024 * MEBIBYTE
-    refuse_new: bool = False
-    """At `max_bytes`, stop writing instead of removing segments that were not acknowledged."""
-    keep_acknowledged: float = 7 * 86_400.0
-    is_shared: bool = False
-    """Other processes of the same router write to the same directory."""
 
 
 class _Waiter(NamedTuple):
@@ -93,8 +73,6 @@ class JournalWriter(Journal):
         self.settings = settings or JournalSettings()
         self.written = 0
         self.lost = 0
-        self.removed_events = 0
-        self.removed_segments = 0
         self.is_failing = False
         self.directory = directory / identity.router
         self._identity = identity
@@ -102,13 +80,15 @@ class JournalWriter(Journal):
         self._hasher = Hasher(identity.key)
         self._callers_hasher = Hasher(identity.key)  # the other one is the thread's
         self._sealed = Sealed(self.directory)
+        self._retention = Retention(self._sealed, self.settings)
         self._live = LiveRuns(self.directory)
+        self._head = HeadWriter(directory, identity.router, part)
         self._segment: SegmentWriter | None = None
         self._origin: Origin | None = None
         self._next_seq = 1
+        self._sealed_seq = 0
         self._retry_at = 0.0
-        self._warned_at = float("-inf")
-        self._clean_at = float("-inf")
+        self._beat_at = 0.0
         self._seal_after = self.settings.seal_after
         self._appending = 0
         """Events that the segment will have after the current append; 0 if there is none."""
@@ -171,7 +151,7 @@ class JournalWriter(Journal):
 
     def counts(self) -> JournalCounts:
         lost = self.lost + self._refused - self._refused_seen
-        removed, size = self.removed_events, self._sealed.bytes
+        removed, size = self._retention.removed.events, self._sealed.bytes
         return JournalCounts(self.written, lost, removed, size, self.is_failing)
 
     def close(self, grace: float = 10.0) -> None:
@@ -214,8 +194,8 @@ class JournalWriter(Journal):
             self._closing.wait(max(self._retry_at - time.monotonic(), 0.0))
             return
         timeout = None
-        if segment is not None and segment.count:
-            due_at = segment.began_at + self._seal_after
+        if segment is not None:
+            due_at = segment.began_at + self._seal_after if segment.count else self._beat_at
             timeout = max(due_at - time.monotonic(), 0.0)
         if self._wake.wait(timeout):
             interval = self.settings.sync_interval
@@ -236,12 +216,22 @@ class JournalWriter(Journal):
             if self.is_failing:
                 self._seal(segment)
                 self._recovered()
+            began = time.time()
             self._write(segment, now, None if closing else self._recorded)
             self._durable = self._taken
             if closing or self._is_due(segment, time.monotonic()):
                 self._seal(segment)
+            self._renew_head(segment, now, began)
         except OSError as exc:
             self._failed(exc)
+
+    def _renew_head(self, segment: SegmentWriter, now: float, began: float) -> None:
+        """Write how far the run has sealed; if all is sealed, also that it is all until `began`."""
+        if not segment.count and (self._head.is_behind(segment.sealed) or now >= self._beat_at):
+            self._beat_at = now + self.settings.heartbeat
+            self._head.renew(segment.sealed, self._next_seq - 1, began)
+        elif self._head.is_behind(segment.sealed):
+            self._head.renew(segment.sealed, self._sealed_seq)
 
     def _ready(self) -> SegmentWriter:
         """Return the segment writer; first create the directory and seal logs of earlier runs."""
@@ -256,11 +246,14 @@ class JournalWriter(Journal):
             with self._live.starting() as live:
                 boot = self._recover(live)
                 self._live.hold(boot)
+                self._head.remove_acknowledged(live)
         else:
             boot = self._recover(set())
+            self._head.remove_acknowledged()
         self._sealed.scan()
         self._check_room()
         self._origin = Origin(self._identity.router, self._part, boot)
+        self._head.begin(boot)
         self._segment = SegmentWriter(self.directory, boot)
         return self._segment
 
@@ -268,8 +261,10 @@ class JournalWriter(Journal):
         """Seal what killed runs left, and return the number of this run."""
         boot = new_boot(max(self._sealed.scan(), *live, 0))
         saved = recover(self.directory, live)
+        self._head.end_earlier(live, saved)
         if saved:
-            logger.info("recovered %d journal events of a killed run", saved)
+            events = sum(item.events for item in saved)
+            logger.info("recovered %d journal events of a killed run", events)
         return boot
 
     def _make_directory(self) -> None:
@@ -351,34 +346,12 @@ class JournalWriter(Journal):
         if path is None:
             return
         self.written += count
+        self._sealed_seq = self._next_seq - 1
         self._sealed.add(path)
         self._check_room()
 
     def _check_room(self) -> None:
-        now = time.monotonic()
-        if now >= self._clean_at:
-            self._clean_at = now + CLEAN_INTERVAL
-            self._sealed.remove_acknowledged(time.time() - self.settings.keep_acknowledged)
-        most = self.settings.max_bytes
-        if self._sealed.bytes <= most:
-            return
-        if self.settings.refuse_new:
-            self._sealed.scan()  # a reader may have removed some
-            self._sealed.remove_oldest(most, unread=False)
-            if self._sealed.bytes > most:
-                raise Full(0, "it takes as much disk as [journal] max_megabytes allows")
-            return
-        # A little more than needed, so that not every seal has to look at all segments.
-        segments, events = self._sealed.remove_oldest(most - most // 20)
-        self.removed_segments += segments
-        self.removed_events += events
-        if segments and now > self._warned_at + WARN_INTERVAL:
-            self._warned_at = now
-            logger.warning(
-                "the oldest segments of the journal are removed though no pipeline acknowledged"
-                " them, %d so far: see [journal] max_megabytes",
-                self.removed_segments,
-            )
+        self._retention.enforce(time.monotonic(), time.time())
 
     # When it fails.
 
@@ -411,8 +384,10 @@ class JournalWriter(Journal):
 
     def _end(self) -> None:
         segment = self._segment
-        left = self.backlog + self._refused - self._refused_seen
-        left += 0 if segment is None else segment.count_unsynced
+        unnumbered = self.backlog + self._refused - self._refused_seen
+        left = unnumbered + (0 if segment is None else segment.count_unsynced)
+        if segment is not None:
+            self._head.renew(segment.sealed, self._next_seq - 1 + unnumbered, time.time(), True)
         if left:
             self.lost += left
             logger.error("%d events could not be journaled", left)

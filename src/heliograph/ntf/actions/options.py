@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from heliograph.actions.contract import ActionKind
+from heliograph.actions.contract import KINDS, ActionKind
 from heliograph.actions.signing import decode_signer
-from heliograph.ntf.store.actions import DailyCap
+from heliograph.ntf.store.actions.applying import DailyCap
 from heliograph.runtime.config.options import option
 
 __all__ = ["ActionCap", "ActionOptions"]
@@ -15,7 +15,7 @@ __all__ = ["ActionCap", "ActionOptions"]
 LEAST_PER_DAY = 10
 """Actions of a kind that may be applied in a day, whatever share of all subjects they are."""
 _LIMIT = re.compile(r"(\S+) +([0-9]+(?:\.[0-9]+)?)% +([0-9]+(?:\.[0-9]+)?)/s")
-_KINDS = tuple(kind.value for kind in ActionKind)
+_NAMES = tuple(kind.value for kind in ActionKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,14 +24,6 @@ class ActionCap:
 
     daily: DailyCap
     per_second: float
-
-
-_DEFAULTS = {
-    ActionKind.RESUBSCRIBE: (5.0, 50.0),
-    ActionKind.DELETE_ORPHAN: (1.0, 10.0),
-    ActionKind.REPORT: (100.0, 10.0),
-}
-"""Percent in a day, and number in a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +51,7 @@ class ActionOptions:
         (),
         "The most that is applied of a kind: percent of all tokens or subscriptions in a day (ten"
         " are always allowed), and number in a second. Defaults: "
-        + ", ".join(f"{k.value} {p:g}% {n:g}/s" for k, (p, n) in _DEFAULTS.items())
+        + ", ".join(f"{k.value} {t.percent_a_day:g}% {t.per_second:g}/s" for k, t in KINDS.items())
         + ".",
         example=("resubscribe 5% 50/s",),
     )
@@ -68,9 +60,9 @@ class ActionOptions:
     )
 
     def check(self) -> Iterator[tuple[str, str]]:
-        unknown = [name for name in self.automatic if name not in _KINDS]
+        unknown = [name for name in self.automatic if name not in _NAMES]
         if unknown:
-            yield "automatic", f"there is no kind {unknown[0]}: there are {', '.join(_KINDS)}"
+            yield "automatic", f"there is no kind {unknown[0]}: there are {', '.join(_NAMES)}"
         if self.automatic and not self.signer:
             yield "automatic", "needs `signer`: else anyone who can write the table could act"
         if self.signer:
@@ -80,7 +72,7 @@ class ActionOptions:
                 yield "signer", str(exc)
         for text in self.limits:
             match = _LIMIT.fullmatch(text)
-            if match is None or match[1] not in _KINDS or not 0 <= float(match[2]) <= 100:
+            if match is None or match[1] not in _NAMES or not 0 <= float(match[2]) <= 100:
                 yield "limits", f'{text}: must be as "resubscribe 5% 50/s"'
             elif not float(match[3]):
                 yield "limits", f"{text}: must be more than 0 in a second"
@@ -101,7 +93,7 @@ class ActionOptions:
 
     def caps(self) -> dict[ActionKind, ActionCap]:
         """Return the caps of all kinds."""
-        found = dict(_DEFAULTS)
+        found = {kind: (traits.percent_a_day, traits.per_second) for kind, traits in KINDS.items()}
         for text in self.limits:
             if match := _LIMIT.fullmatch(text):
                 found[ActionKind(match[1])] = float(match[2]), float(match[3])

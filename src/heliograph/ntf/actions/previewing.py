@@ -1,14 +1,14 @@
 """Say what would become of actions, without a change: for `apply --dry-run`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from heliograph.actions.contract import Action, ActionKind, Refusal
+from heliograph.actions.contract import Action, Refusal
 from heliograph.db.dialects import Transaction
 from heliograph.journal.hashing import Hasher
 from heliograph.journal.identity import JournalIdentity
 from heliograph.ntf.actions.resolving import resolve_in
-from heliograph.ntf.store import actions as stored
-from heliograph.ntf.store.actions import Applied, DailyCap, ResolvedAction
+from heliograph.ntf.store.actions.applying import Caps, preview_batch
+from heliograph.ntf.store.actions.rules import Applied, ResolvedAction
 
 __all__ = ["preview"]
 
@@ -17,7 +17,7 @@ def preview(
     tx: Transaction,
     actions: Sequence[Action],
     identity: JournalIdentity,
-    caps: Mapping[ActionKind, DailyCap],
+    caps: Caps,
     now: int,
 ) -> dict[str, str]:
     """Return a word for each action: `would_apply`, or why it would not be applied."""
@@ -29,8 +29,8 @@ def preview(
         if subject is None:
             results[action.action_id] = Refusal.UNKNOWN_SUBJECT.value
         else:
-            chosen.append(ResolvedAction(action.action_id, action.kind, subject))
-    for item, result in zip(chosen, stored.preview_batch(tx, chosen, caps, now), strict=True):
+            chosen.append(ResolvedAction.of(action, subject))
+    for item, result in zip(chosen, preview_batch(tx, chosen, caps, now), strict=True):
         word = "would_apply" if isinstance(result, Applied) else result.value
         results[item.action_id] = word
     return results

@@ -19,19 +19,16 @@ from heliograph.ntf.actions.judging import Refused, judge
 from heliograph.ntf.actions.observing import ActionObserver
 from heliograph.ntf.actions.options import ActionCap
 from heliograph.ntf.actions.resolving import resolve
+from heliograph.ntf.actions.waking import list_members
 from heliograph.ntf.router import NtfRouter
-from heliograph.ntf.store import actions as stored
-from heliograph.ntf.store.actions import (
-    ActionState,
-    Applied,
-    Caps,
-    KnownAction,
-    Postponed,
-    ResolvedAction,
-    Result,
-)
-from heliograph.ntf.store.records import QueueKey, Subscription
-from heliograph.ntf.store.subscriptions import Added
+from heliograph.ntf.store import wakes
+from heliograph.ntf.store.actions import applying, records
+from heliograph.ntf.store.actions.applying import Caps, Postponed, Result
+from heliograph.ntf.store.actions.records import ActionState, KnownAction
+from heliograph.ntf.store.actions.restrictions import expire_restrictions
+from heliograph.ntf.store.actions.rules import Applied, ResolvedAction
+from heliograph.ntf.store.actions.subjects import address_of
+from heliograph.ntf.store.records import QueueKey
 from heliograph.runtime.errors import StartError
 from heliograph.wire.errors import WireError
 
@@ -82,7 +79,7 @@ class ActionRunner:
         settings: ActionSettings,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.observer = ActionObserver(router.journal)
+        self.observer = ActionObserver(router.journal, router.store.restrictions)
         self._router = router
         self._identity = identity
         self._directory = directory
@@ -96,9 +93,11 @@ class ActionRunner:
         poll_at = 0.0
         while True:
             try:
-                if not self._router.store.sharing.is_leader:
+                if not self._router.store.coordinator.is_leader:
+                    await self._router.store.load_restrictions()
                     await asyncio.sleep(REQUEST_INTERVAL)
                     continue
+                await self.expire_restrictions()
                 await self.record_recovered()
                 await self.serve_requests()
                 if time.monotonic() >= poll_at and self._settings.place is not None:
@@ -108,27 +107,39 @@ class ActionRunner:
                 logger.error("actions cannot be applied, retrying: %s", exc)
             await asyncio.sleep(REQUEST_INTERVAL)
 
+    async def expire_restrictions(self) -> None:
+        """Remove throttles, pauses and alerts whose time is over; they have ended already."""
+        store, now = self._router.store, self._now_ms()
+        if any(item.until <= now for item in store.restrictions):
+            await store.database.write(lambda tx: expire_restrictions(tx, now))
+            await store.load_restrictions()
+
     async def record_recovered(self) -> None:
         """Record what was applied or undone and may not be in the journal because of a kill."""
         async with self._recording:
-            while found := await self._router.store.read(lambda tx: stored.unrecorded(tx, BATCH)):
-                for known, deleted in found:
-                    await self._record(known, deleted)
+            while found := await self._router.store.read(lambda tx: records.unrecorded(tx, BATCH)):
+                for known, removed in found:
+                    await self._record(known, removed)
                 await self._recorded([known.action_id for known, _ in found])
 
-    async def _record(self, known: KnownAction, deleted: Subscription | None) -> None:
+    async def _record(self, known: KnownAction, removed: bytes) -> None:
         hashed = await self._hashed(known.kind, known.subject)
         if known.state is ActionState.UNDONE:
             self.observer.undone(known.action_id, known.kind, hashed)
             return
+        if known.state is ActionState.EXPIRED:
+            self.observer.expired(known.action_id, known.kind, hashed)
+            return
         self.observer.applied(known.action_id, known.kind, hashed)
-        if deleted is not None:
+        if known.kind is ActionKind.REMOVE_TOKEN:
+            self._router.observer.tokens_removed([known.subject], "dead")
+        for deleted in applying.deleted_by(known, removed):
             self._router.observer.subscription_deleted(deleted.token_id, deleted.subscription_id)
 
     async def _recorded(self, action_ids: list[str]) -> None:
         """Wait until events are on disk, then mark their actions."""
         await self._router.journal.synced()
-        await self._router.store.database.write(lambda tx: stored.set_recorded(tx, action_ids))
+        await self._router.store.database.write(lambda tx: records.set_recorded(tx, action_ids))
 
     async def serve_requests(self) -> None:
         """Do what operators requested, and answer."""
@@ -152,7 +163,8 @@ class ActionRunner:
         self.observer.waiting(item.kind for item in new if item.action_id not in applied)
         self.observer.capped(done.capped)
         before = self._now_ms() - FORGET_AFTER
-        await self._router.store.database.write(lambda tx: stored.forget(tx, before))
+        await self._router.store.database.write(lambda tx: records.forget(tx, before))
+        await self._router.store.database.write(lambda tx: wakes.forget(tx, before))
 
     def _chosen(self, new: Iterable[Action]) -> list[Action]:
         """Return automatic actions, so many as their pace allows until the next pass."""
@@ -181,14 +193,17 @@ class ActionRunner:
     async def undo(self, action_id: str) -> str:
         """Undo one action, and return a word for what became of it."""
         store = self._router.store
-        known = (await store.read(lambda tx: stored.known(tx, [action_id]))).get(action_id)
+        known = (await store.read(lambda tx: records.known(tx, [action_id]))).get(action_id)
         if known is None:
             return UNKNOWN
-        undone = await store.database.write(lambda tx: stored.undo(tx, action_id))
+        undone = await store.database.write(partial(self._undo, action_id))
         if undone is None:
             return NOT_REVERSIBLE
         if isinstance(undone, Refusal):
             return undone.value
+        await store.load_restrictions()
+        self._router.outbox.wake()
+        self._follow_effect(known.kind, known.subject, undone)
         await self.record_recovered()
         return "undone"
 
@@ -224,16 +239,30 @@ class ActionRunner:
             if subject is None:
                 self._refuse(run, action.action_id, action.kind, Refusal.UNKNOWN_SUBJECT)
             else:
-                resolved.append(ResolvedAction(action.action_id, action.kind, subject))
+                item = ResolvedAction.of(action, subject)
+                refusal = await self._prepare(action, item)
+                if refusal is None:
+                    resolved.append(item)
+                else:
+                    self._refuse(run, action.action_id, action.kind, refusal)
         by_kind: dict[ActionKind, list[ResolvedAction]] = {}
         for item in resolved:
             by_kind.setdefault(item.kind, []).append(item)
         await asyncio.gather(*(self._pace(items, run) for items in by_kind.values()))
         return run
 
+    async def _prepare(self, action: Action, item: ResolvedAction) -> Refusal | None:
+        """Store what an action needs before it is applied; return why it is refused."""
+        if action.kind is not ActionKind.WAKE_FLEET or self._settings.place is None:
+            return None
+        hasher = Hasher(self._identity.key)
+        return await list_members(
+            action, item.evidence, self._settings.place, self._router.store, hasher
+        )
+
     async def _known(self, actions: Iterable[Action]) -> dict[str, KnownAction]:
         ids = [action.action_id for action in actions]
-        return await self._router.store.read(lambda tx: stored.known(tx, ids))
+        return await self._router.store.read(lambda tx: records.known(tx, ids))
 
     async def _pace(self, items: list[ResolvedAction], run: _Run) -> None:
         """Apply actions of one kind, no faster than its cap."""
@@ -245,16 +274,24 @@ class ActionRunner:
             results = await self._router.store.database.write(partial(self._write, batch, caps))
             for item, result in zip(batch, results, strict=True):
                 self._follow(item, result, run)
+            await self._router.store.load_restrictions()
             await self.record_recovered()
             number = sum(isinstance(result, Applied) for result in results)
             if number and start + size < len(items):
                 await asyncio.sleep(number / rate)
 
+    def _undo(self, action_id: str, tx: Transaction) -> Applied | Refusal | None:
+        undone = applying.undo(tx, action_id, self._now_ms())
+        if isinstance(undone, Applied):
+            self._router.store.coordinator.added(tx, undone.queues)
+        return undone
+
     def _write(self, batch: Sequence[ResolvedAction], caps: Caps, tx: Transaction) -> list[Result]:
         """Apply a batch, and pass queues on to the processes that are to subscribe them."""
-        results = stored.apply_batch(tx, batch, caps, self._now_ms())
-        queues = [item.queue for item in results if isinstance(item, Applied)]
-        self._router.store.sharing.added(tx, [item for item in queues if item is not None])
+        results = applying.apply_batch(tx, batch, caps, self._now_ms())
+        queues = [q for item in results if isinstance(item, Applied) for q in item.queues]
+        self._router.store.coordinator.added(tx, queues)
+        self._router.store.coordinator.take_deleted(tx)
         return results
 
     def _follow(self, item: ResolvedAction, result: Result, run: _Run) -> None:
@@ -266,18 +303,23 @@ class ActionRunner:
                 run.results[item.action_id] = result.value
                 if result is Postponed.CAPPED:
                     run.capped.append(item.kind)
-            case Applied(queue=Added() as added):
-                run.results[item.action_id] = "applied"
-                found = added.subscription
-                queue = QueueKey(found.subscription_id, found.notifier_id, found.notifier_key)
-                try:
-                    self._router.subscribers.resubscribe(
-                        added.server, queue, was_active=result.was_active
-                    )
-                except WireError:
-                    logger.error("the address of a messaging router cannot be understood")
             case Applied():
                 run.results[item.action_id] = "applied"
+                self._follow_effect(item.kind, item.subject, result)
+
+    def _follow_effect(self, kind: ActionKind, subject: bytes, effect: Applied) -> None:
+        if kind.subject == "token":
+            self._router.store.forget_tokens([subject])
+            self._router.outbox.wake()
+        for added in effect.queues:
+            found = added.subscription
+            queue = QueueKey(found.subscription_id, found.notifier_id, found.notifier_key)
+            try:
+                self._router.subscribers.resubscribe(
+                    added.server, queue, was_active=effect.was_active
+                )
+            except WireError:
+                logger.error("the address of a messaging router cannot be understood")
 
     def _refuse(self, run: _Run, action_id: str, kind: ActionKind, reason: Refusal) -> None:
         run.results[action_id] = reason.value
@@ -287,7 +329,7 @@ class ActionRunner:
         """Return what the journal hashes for a subject: a server is known by its address."""
         if kind.subject != "server":
             return subject
-        return await self._router.store.read(lambda tx: stored.address_of(tx, subject))
+        return await self._router.store.read(lambda tx: address_of(tx, subject))
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)

@@ -5,9 +5,11 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from heliograph.db.database import Database
-from heliograph.db.dialects import Row, Transaction
+from heliograph.db.database import Database, Migration
+from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseError, DatabaseFenced
 from heliograph.ntf.cluster import roster, tables
 from heliograph.ntf.cluster.roster import LeaseClock, Roster, ShardId
@@ -15,7 +17,7 @@ from heliograph.ntf.cluster.tables import Process
 from heliograph.ntf.store import pending
 from heliograph.ntf.store.records import PendingPush
 from heliograph.ntf.store.schema import MIGRATIONS
-from heliograph.ntf.store.subscriptions import Added
+from heliograph.ntf.store.subscriptions.subscriptions import Added
 from heliograph.runtime.limits import RateLimit, network_of
 
 __all__ = ["ClusterMember"]
@@ -29,30 +31,30 @@ MAX_SKEW_MS = 10_000
 SKEW_LOG_SECONDS = 600.0
 
 
+@dataclass(frozen=True, slots=True)
 class Fence:
-    """The check with which each transaction begins; it also reads the last number taken.
+    """A `heliograph.db.sql.Guard`: the row without which this process cannot write."""
 
-    Used in the thread of the database's writer, but for `last_seq`, which anybody may read.
-    """
+    process_id: int
+    mark = "UPDATE processes SET marker = ? WHERE process_id = ?"
+    marker = "SELECT marker FROM processes WHERE process_id = ? FOR UPDATE"
 
-    sql = "SELECT n.value FROM processes p, numbers n WHERE p.process_id = ? AND n.name = ?"
+    @property
+    def parameters(self) -> Sequence[object]:
+        return (self.process_id,)
 
-    def __init__(self, process_id: int) -> None:
-        self.parameters = process_id, tables.SEQ
-        self.last_seq = 0
 
-    def passed(self, row: Row) -> None:
-        self.last_seq = row[0]
-
-    def take(self, tx: Transaction, count: int) -> int:
-        first = self.last_seq + 1
-        self.last_seq += count
-        tx.execute("UPDATE numbers SET value = ? WHERE name = ?", (self.last_seq, tables.SEQ))
-        return first
+class _Renewal(NamedTuple):
+    granted: float
+    """The monotonic time from which the lease counts: before the store's clock was read."""
+    before: Roster
+    after: Roster
+    splits: dict[int, int]
+    names: dict[int, tuple[str, int]]
 
 
 class ClusterMember:
-    """A `heliograph.ntf.store.sharing.Sharing`. Create it with `ClusterMember.join`.
+    """A `heliograph.ntf.store.coordination.Coordinator`. Create it with `ClusterMember.join`.
 
     It has the lease and what the last renewal found; `changed` is called after each.
     """
@@ -74,14 +76,18 @@ class ClusterMember:
         self.ready: Callable[[], set[ShardId]] = set
         """Returns the shards that are subscribed here."""
         self.changed: Callable[[], None] = lambda: None
+        self.resumed: Callable[[], None] = lambda: None
+        """Called when this process may push again."""
         self.may_split = True
         self._clock = clock
         self._registrations = registrations
-        self._fence = Fence(process_id)
+        self.last_seq = 0
         self._wake = asyncio.Event()
         self._upkeep_at = 0.0
+        self._migrations: Sequence[Migration] = ()
+        """Empty once none of them waits for processes of earlier versions to end."""
         self._skew_logged_at = 0.0
-        database.set_guard(self._fence)
+        database.set_guard(Fence(process_id))
 
     @classmethod
     async def join(
@@ -91,19 +97,21 @@ class ClusterMember:
         *,
         lease: float = roster.LEASE,
         registrations: RateLimit | None = None,
+        migrations: Sequence[Migration] = MIGRATIONS,
     ) -> "ClusterMember":
         """Join the processes that use a store. Raises `DatabaseError` if they are another router.
 
         The caller closes `database`.
         """
-        database = await Database.join(url, MIGRATIONS, lambda tx: tables.check(tx, process))
+        database = await Database.join(url, migrations, lambda tx: tables.check(tx, process))
         try:
             began = time.monotonic()
             first = int(time.time() * 1e6)
             process_id = await database.write(
-                lambda tx: tables.join(tx, process, int(lease * 1000), first)
+                lambda tx: tables.join(tx, process, int(lease * 1000), first, migrations)
             )
             member = cls(database, process, process_id, LeaseClock(lease), registrations)
+            member._migrations = migrations
             member._clock.renewed(began)
             await member.renew()
         except BaseException:
@@ -112,7 +120,7 @@ class ClusterMember:
         logger.info("process %d of the router: %s", process_id, process.name)
         return member
 
-    # heliograph.ntf.store.sharing.Sharing
+    # heliograph.ntf.store.coordination.Coordinator
 
     @property
     def owner(self) -> int | None:
@@ -126,12 +134,23 @@ class ClusterMember:
     def may_send(self) -> bool:
         return self._clock.may_send(time.monotonic())
 
-    @property
-    def last_seq(self) -> int:
-        return self._fence.last_seq
+    async def start(self, newest: int) -> None:
+        def wait(tx: Transaction) -> None:
+            self.take(tx, 1)
+            tables.wait_for_others(tx)
 
-    def take(self, tx: Transaction, count: int) -> int:
-        return self._fence.take(tx, count)
+        await self.database.write(wait)
+
+    def take(self, tx: Transaction, count: int) -> Sequence[int]:
+        taken = tables.take_numbers(tx, count)
+        self.last_seq = max(taken, default=self.last_seq)
+        return taken
+
+    def take_deleted(self, tx: Transaction) -> None:
+        self.take(tx, 1)
+
+    def lock_tokens(self, tx: Transaction, queues: Sequence[tuple[int, bytes]]) -> None:
+        tables.lock_tokens(tx, queues)
 
     def claim(self, tx: Transaction, pushes: list[PendingPush]) -> list[PendingPush]:
         return pending.claim(tx, pushes, self.process_id) if pushes else pushes
@@ -202,37 +221,42 @@ class ClusterMember:
 
     async def renew(self) -> None:
         """Renew the lease, and learn what this process owns."""
-        began, wall = time.monotonic(), time.time()
-        may_remove = self._clock.may_remove(began)
         lease, ready = int(self._clock.lease * 1000), self.ready()
 
-        def renew(
-            tx: Transaction,
-        ) -> tuple[Roster, Roster, dict[int, int], dict[int, tuple[str, int]]]:
+        def renew(tx: Transaction) -> _Renewal:
+            splits = tables.splits(tx)  # waits until those before in order have ended
+            granted, wall = time.monotonic(), time.time()
             now = tables.now(tx)
             tables.add_missing_shards(tx)
+            removable = tables.removable(tx, now) if self._clock.may_remove(granted) else ()
             before = tables.load(tx)
             after = roster.renew(
-                before, self.process_id, now, lease, may_remove=may_remove, ready=ready
+                before, self.process_id, now, lease, removable=removable, ready=ready
             )
             names = tables.names(tx)
             tables.store(tx, before, after)
             skew = round(wall * 1000) - now
             tables.touch(tx, self.process_id, after.members[self.process_id].expires_at, skew)
-            return before, after, tables.splits(tx), names
+            return _Renewal(granted, before, after, splits, names)
 
-        before, self.roster, self.splits, names = await self.database.write(renew)
-        self._clock.renewed(began)
-        for process_id in before.members.keys() - self.roster.members.keys():
+        renewal = await self.database.write(renew)
+        self.roster, self.splits = renewal.after, renewal.splits
+        was_paused = not self.may_send
+        if was_paused:
+            self._warn_of_pause(self._clock.age(time.monotonic()))
+        self._clock.renewed(renewal.granted)
+        for process_id in renewal.before.members.keys() - self.roster.members.keys():
             logger.warning(
                 "process %d (%s) did not renew its lease: its work is taken over",
                 process_id,
-                names[process_id][0],
+                renewal.names[process_id][0],
             )
-        self._warn_of_skew(names, began)
+        self._warn_of_skew(renewal.names, renewal.granted)
         self.changed()
-        if self.is_leader and began >= self._upkeep_at:
-            self._upkeep_at = began + UPKEEP_SECONDS
+        if was_paused and self.may_send:
+            self.resumed()
+        if self.is_leader and renewal.granted >= self._upkeep_at:
+            self._upkeep_at = renewal.granted + UPKEEP_SECONDS
             await self._keep_up()
 
     async def _keep_up(self) -> None:
@@ -246,6 +270,18 @@ class ClusterMember:
                 tables.split_large(tx)
 
         await self.database.write(keep_up)
+        if migrations := self._migrations:
+            is_done = await self.database.write(lambda tx: tables.contract(tx, migrations))
+            self._migrations = () if is_done else migrations
+
+    def _warn_of_pause(self, seconds: float) -> None:
+        logger.warning(
+            "the lease was renewed after %.1f s and lasts %g s, so this process paused its pushes:"
+            " the store or this machine is too slow; if it stays so, raise [processes]"
+            " lease_seconds",
+            seconds,
+            self._clock.lease,
+        )
 
     def _warn_of_skew(self, names: dict[int, tuple[str, int]], now: float) -> None:
         skewed = [

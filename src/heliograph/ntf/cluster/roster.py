@@ -1,8 +1,8 @@
 """Who is a member of the router, and who owns which shard: pure, the time is an argument.
 
-The roster is stored in the database. Each member renews its lease in a transaction of its own;
-transactions come one after another, and each begins with a check that its process is still a
-member. So there is one order of all changes, and a member that was removed cannot write after it.
+The roster is stored in the database. Transactions that change it come one after another. Every
+transaction of a member holds the member's own row until it ends, and fails without it. A member is
+removed only while nobody holds its row, so what was removed cannot write afterwards.
 
     joined ──renewed──> member ──leave──> leaving ──left──> gone
                           └──lease ended, and another member noticed──> gone (fenced)
@@ -10,6 +10,7 @@ member. So there is one order of all changes, and a member that was removed cann
 A shard moves without a gap: its new owner subscribes while the previous one still listens.
 """
 
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,9 @@ __all__ = ["LEASE", "LeaseClock", "Member", "Roster", "Shard", "ShardId", "join"
 
 LEASE = 5.0
 """Seconds after its last renewal from which others may remove a member."""
+
+MAX_LEASES = 10
+"""Leases that a member may be ahead: more is an edited table, or a clock that was set back."""
 
 ShardId = tuple[int, int]
 """The ID of a messaging router in the store, and the number of the shard."""
@@ -73,18 +77,20 @@ def renew(
     now: int,
     lease: int,
     *,
-    may_remove: bool,
+    removable: Collection[int] = (),
     ready: Collection[ShardId] = (),
 ) -> Roster:
     """Return the roster after a member renewed its lease.
 
-    It removes those whose lease has ended, if it `may_remove` them, reports shards it has
-    subscribed as `ready`, and gives shards without an owner, or too many of one owner, to others.
+    It removes those of the `removable` whose lease has ended, reports shards it has subscribed as
+    `ready`, and gives shards without an owner, or too many of one owner, to others. Leases that
+    are longer than can be are shortened.
     """
+    latest = now + MAX_LEASES * lease
     members = {
-        number: member
+        number: replace(member, expires_at=min(member.expires_at, latest))
         for number, member in roster.members.items()
-        if number == process_id or not may_remove or member.expires_at > now
+        if number == process_id or number not in removable or member.expires_at > now
     }
     members[process_id] = replace(roster.members[process_id], expires_at=now + lease)
     shards = {key: _cleaned(shard, members) for key, shard in roster.shards.items()}
@@ -143,22 +149,23 @@ class LeaseClock:
 
     def __init__(self, lease: float = LEASE) -> None:
         self.lease = lease
-        self._renewed_at: float | None = None
+        self._renewed_at = -math.inf
         self._steady_since = 0.0
 
-    def renewed(self, began: float) -> None:
-        """Record a renewal whose transaction began at `began`."""
-        if self._renewed_at is None or began - self._renewed_at > self.lease / 2:
-            self._steady_since = began
-        self._renewed_at = began
+    def renewed(self, granted: float) -> None:
+        """Record a renewal that the database granted at `granted` or later."""
+        if self.age(granted) > self.lease / 2:
+            self._steady_since = granted
+        self._renewed_at = granted
+
+    def age(self, now: float) -> float:
+        """Return the seconds since the last renewal."""
+        return now - self._renewed_at
 
     def may_send(self, now: float) -> bool:
         """Return whether nobody can have removed this member yet."""
-        return self._renewed_at is not None and now - self._renewed_at < self.lease
+        return self.age(now) < self.lease
 
     def may_remove(self, now: float) -> bool:
-        return (
-            self._renewed_at is not None
-            and now - self._renewed_at <= self.lease / 2
-            and now - self._steady_since >= self.lease
-        )
+        """Return whether to remove others in a renewal that is granted now."""
+        return self.age(now) <= self.lease / 2 and now - self._steady_since >= self.lease

@@ -12,10 +12,10 @@ from heliograph.db.dialects import Transaction
 from heliograph.ntf.cluster import tables
 from heliograph.ntf.cluster.member import ClusterMember
 from heliograph.ntf.cluster.roster import ShardId
-from heliograph.ntf.store import associations, subscriptions
 from heliograph.ntf.store.records import AssociatedIds, QueueKey
-from heliograph.ntf.store.subscription_store import Status, SubscriptionRange
-from heliograph.ntf.store.subscriptions import ServerRecord
+from heliograph.ntf.store.subscriptions import associations, servers, subscriptions
+from heliograph.ntf.store.subscriptions.servers import ServerRecord
+from heliograph.ntf.store.subscriptions.subscription_store import Status, SubscriptionRange
 from heliograph.wire.ntf.tokens import SubscriptionState
 
 __all__ = ["ShardStore"]
@@ -27,7 +27,7 @@ RECLAIM_SECONDS = 60.0
 
 
 class ShardStore:
-    """A `heliograph.ntf.store.subscription_store.SubscriptionStore`: one method for each there."""
+    """A `SubscriptionStore`: one method for each there."""
 
     def __init__(self, member: ClusterMember, key: ShardId, count: int) -> None:
         self._member = member
@@ -48,7 +48,7 @@ class ShardStore:
                 SubscriptionState.INACTIVE,
                 within=self._range,
             )
-            return server_id in subscriptions.proven_servers(tx)
+            return server_id in servers.proven(tx)
 
         return await self._write(start, False)
 
@@ -116,11 +116,11 @@ class ShardStore:
         await self._write(lambda tx: subscriptions.refuse(tx, server_id, error, self._range), None)
 
     async def service(self, server_id: int) -> ServerRecord:
-        return await self._member.database.read(lambda tx: subscriptions.server(tx, server_id))
+        return await self._member.database.read(lambda tx: servers.find(tx, server_id))
 
     async def set_service(self, server: ServerRecord) -> None:
         await self._write(
-            lambda tx: subscriptions.set_service(
+            lambda tx: servers.set_service(
                 tx,
                 server.server_id,
                 server.service_chain,
@@ -137,6 +137,9 @@ class ShardStore:
         return await self._member.database.read(
             lambda tx: subscriptions.queue_keys(tx, server_id, notifier_ids)
         )
+
+    async def keep_missing(self, server_id: int, notifier_ids: Sequence[bytes]) -> None:
+        await self._write(lambda tx: associations.keep_missing(tx, server_id, notifier_ids), None)
 
     async def forget_deleted(self, server_id: int, notifier_ids: Sequence[bytes]) -> None:
         await self._write(lambda tx: associations.forget_deleted(tx, server_id, notifier_ids), None)
@@ -156,4 +159,4 @@ class ShardStore:
                 return otherwise
             return function(tx)
 
-        return await self._member.database.write(write)
+        return await self._member.database.write_beside(write)

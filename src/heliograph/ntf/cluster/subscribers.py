@@ -1,6 +1,7 @@
 """The subscribers of the shards that this process owns."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,10 +12,11 @@ from heliograph.ntf.cluster import tables
 from heliograph.ntf.cluster.member import ClusterMember
 from heliograph.ntf.cluster.roster import ShardId
 from heliograph.ntf.cluster.shard_store import ShardStore
-from heliograph.ntf.observer import NtfObserver
-from heliograph.ntf.store import subscriptions
+from heliograph.ntf.observing.observer import NtfObserver
 from heliograph.ntf.store.records import QueueKey
-from heliograph.ntf.store.subscriptions import ServerRecord
+from heliograph.ntf.store.restrictions import NO_RESTRICTIONS, Restrictions
+from heliograph.ntf.store.subscriptions import subscriptions
+from heliograph.ntf.store.subscriptions.servers import ServerRecord
 from heliograph.ntf.subscriber.dials import Dials
 from heliograph.ntf.subscriber.settings import Receive, SubscriberSettings
 from heliograph.ntf.subscriber.subscriber import SmpSubscriber
@@ -50,7 +52,9 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
         observer: NtfObserver,
         receive: Receive,
         settings: SubscriberSettings,
+        restrictions: Restrictions = NO_RESTRICTIONS,
     ) -> None:
+        self._restrictions = restrictions
         self.dials = Dials(settings.dials)
         self._member = member
         self._observer = observer
@@ -188,12 +192,15 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
             self._settings,
             self.dials,
             is_proven=is_proven,
+            restrictions=self._restrictions,
             on_resubscribed=self._member.wake,
         )
         running = self._running.get(key)
         if running is None or running.task is not asyncio.current_task():
             return
         running.subscriber = subscriber
+        with contextlib.suppress(DatabaseError):  # then `run` takes them
+            await self._take_new()  # before the connection, on which all of the store is subscribed
         with logs.fields(smp=self._observer.server_label(server_id)):
             await subscriber.run()
 

@@ -156,16 +156,17 @@ class WorkerProcesses:
         await self._tasks.close()
         for worker in self._workers:
             self._signal(worker, signal.SIGTERM)
-        waiting = [
-            asyncio.ensure_future(worker.process.wait())
-            for worker in self._workers
-            if worker.process is not None
-        ]
-        if waiting:
-            await asyncio.wait(waiting, timeout=STOP_TIMEOUT)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(STOP_TIMEOUT):
+                await self._wait_ended()
         for worker in self._workers:
             self._signal(worker, signal.SIGKILL)
-        await asyncio.gather(*waiting)
+        await self._wait_ended()
+
+    async def _wait_ended(self) -> None:
+        for worker in self._workers:
+            if worker.process is not None:
+                await worker.process.wait()
 
     def _signal(self, worker: _Worker, number: int) -> None:
         if worker.process is not None and worker.process.returncode is None:

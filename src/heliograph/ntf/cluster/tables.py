@@ -3,20 +3,18 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from heliograph.db.database import NEWER, Migration, is_contract
 from heliograph.db.dialects import Transaction
-from heliograph.db.errors import DatabaseError
+from heliograph.db.errors import DatabaseError, DatabaseNewer
 from heliograph.ntf.cluster.roster import Member, Roster, Shard, ShardId
-from heliograph.ntf.store import pending
-from heliograph.ntf.store.schema import MIGRATIONS
-from heliograph.ntf.store.subscriptions import IdRange
+from heliograph.ntf.store.subscriptions.subscriptions import IdRange
 
 SPLIT_AT = 20_000
 """Subscriptions at one messaging router from which they are split."""
 SHARDS = 8
 """Shards of a split messaging router."""
 
-SEQ, PROCESS = "seq", "process"
-_SCHEMA = MIGRATIONS[-1].name
+_PROCESS = "process"
 _NOW = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
 
 
@@ -45,44 +43,108 @@ def now(tx: Transaction) -> int:
 
 
 def check(tx: Transaction, process: Process) -> None:
-    """Raise `DatabaseError` if live members are another router, or have another schema."""
+    """Raise `DatabaseError` if live members are another router."""
     [[exists]] = tx.query("SELECT CAST(to_regclass('processes') AS TEXT)")
     if exists is None:
         return
-    rows = tx.query(
-        "SELECT name, fingerprint, version, schema FROM processes WHERE expires_at > ?", (now(tx),)
-    )
-    for name, fingerprint, version, schema in rows:
+    rows = tx.query("SELECT name, fingerprint FROM processes WHERE expires_at > ?", (now(tx),))
+    for name, fingerprint in rows:
         if fingerprint != process.fingerprint:
             raise DatabaseError(
                 f"a router with other keys uses this store (process {name}): give each router a"
                 " store of its own, or the processes of one router the same keys"
             )
-        if schema != _SCHEMA:
-            raise DatabaseError(
-                f"process {name} is version {version}, whose tables differ from those of version"
-                f" {process.version}: stop all processes of the old version first"
+
+
+def _migrated(tx: Transaction) -> set[str]:
+    return {name for (name,) in tx.query("SELECT name FROM migrations")}
+
+
+def contract(tx: Transaction, migrations: Sequence[Migration]) -> bool:
+    """Remove what only earlier versions use, unless one of them is a member."""
+    done = _migrated(tx)
+    wanted = [item for item in migrations if item.contracts and item.name not in done]
+    if wanted:
+        last = migrations[-1].name
+        if tx.query("SELECT 1 FROM processes WHERE schema <> ? LIMIT 1", (last,)):
+            return False
+        for migration in wanted:
+            tx.define(migration.sql)
+            tx.execute(
+                "INSERT INTO migrations (name, at) VALUES (?, ?)", (migration.name, now(tx) // 1000)
             )
+    return True
 
 
-def join(tx: Transaction, process: Process, lease: int, first_seq: int) -> int:
+def join(
+    tx: Transaction,
+    process: Process,
+    lease: int,
+    first_seq: int,
+    migrations: Sequence[Migration],
+) -> int:
     """Add a member and return its ID."""
     check(tx, process)
-    for name, least in ((SEQ, first_seq), (PROCESS, 0)):
-        tx.execute(
-            "INSERT INTO numbers (name, value) VALUES (?, ?) ON CONFLICT (name)"
-            " DO UPDATE SET value = GREATEST(numbers.value, excluded.value)",
-            (name, least),
-        )
+    known = {migration.name for migration in migrations}
+    if any(is_contract(name) for name in _migrated(tx) - known):
+        raise DatabaseNewer(NEWER)
+    _raise_numbers(tx, first_seq)
     [[process_id]] = tx.query(
-        "UPDATE numbers SET value = value + 1 WHERE name = ? RETURNING value", (PROCESS,)
+        "INSERT INTO numbers (name, value) VALUES (?, 1) ON CONFLICT (name)"
+        " DO UPDATE SET value = numbers.value + 1 RETURNING value",
+        (_PROCESS,),
     )
     tx.execute(
         "INSERT INTO processes (process_id, name, fingerprint, version, schema, is_leaving, skew,"
         " expires_at) VALUES (?, ?, ?, ?, ?, 0, 0, ?)",
-        (process_id, *process, _SCHEMA, now(tx) + lease),
+        (process_id, *process, migrations[-1].name, now(tx) + lease),
     )
     return int(process_id)
+
+
+def _raise_numbers(tx: Transaction, first_seq: int) -> None:
+    """Let numbers begin with `first_seq`, unless greater ones were taken."""
+    tx.execute("CREATE SEQUENCE IF NOT EXISTS notification_seq")
+    tx.execute("ALTER SEQUENCE notification_seq INCREMENT BY 1")  # nobody takes any meanwhile
+    tx.query(
+        "SELECT setval('notification_seq', GREATEST(last_value, ?)) FROM notification_seq",
+        (first_seq,),
+    )
+
+
+def take_numbers(tx: Transaction, count: int) -> list[int]:
+    """Take ascending numbers, greater than all taken before by anybody."""
+    rows = tx.query(
+        "SELECT nextval('notification_seq') FROM generate_series(1, CAST(? AS INTEGER))", (count,)
+    )
+    return [number for (number,) in rows]
+
+
+def lock_tokens(tx: Transaction, queues: Sequence[tuple[int, bytes]]) -> None:
+    """Lock the tokens of queues, as `heliograph.ntf.store.tokens.lock` does."""
+    if not queues:
+        return
+    servers, notifiers = zip(*queues, strict=True)
+    tx.execute(
+        "SELECT COUNT(*) FROM (SELECT 1 FROM tokens WHERE token_id IN (SELECT s.token_id"
+        " FROM unnest(CAST(? AS BIGINT[]), CAST(? AS BYTEA[])) q (server_id, notifier_id)"
+        " JOIN subscriptions s ON s.server_id = q.server_id AND s.notifier_id = q.notifier_id)"
+        " ORDER BY token_id FOR NO KEY UPDATE) locked",
+        (list(servers), list(notifiers)),
+    )
+
+
+def wait_for_others(tx: Transaction) -> None:
+    """Wait until all transactions of other members that run now have ended."""
+    tx.query("SELECT 1 FROM processes ORDER BY process_id FOR SHARE")
+
+
+def removable(tx: Transaction, at: int) -> set[int]:
+    """Lock and return the members whose lease has ended, and that are in no transaction."""
+    rows = tx.query(
+        "SELECT process_id FROM processes WHERE expires_at <= ? FOR UPDATE SKIP LOCKED", (at,)
+    )
+    return {process_id for (process_id,) in rows}
 
 
 def load(tx: Transaction) -> Roster:
@@ -95,10 +157,17 @@ def load(tx: Transaction) -> Roster:
 
 
 def store(tx: Transaction, before: Roster, after: Roster) -> None:
-    """Store what changed. Pushes that a removed member had claimed are free again."""
+    """Store what changed. What a removed member had claimed is free without its row."""
     for process_id in before.members.keys() - after.members.keys():
         tx.execute("DELETE FROM processes WHERE process_id = ?", (process_id,))
-        pending.release(tx, process_id)
+    tx.many(
+        "UPDATE processes SET expires_at = ? WHERE process_id = ?",
+        [
+            (member.expires_at, process_id)
+            for process_id, member in after.members.items()
+            if before.members[process_id].expires_at > member.expires_at
+        ],
+    )
     tx.many(
         "UPDATE shards SET owner = ?, previous = ? WHERE server_id = ? AND shard = ?",
         [
@@ -182,10 +251,11 @@ def shard_of(subscription_id: bytes, count: int) -> int:
 
 
 def is_owner(tx: Transaction, key: ShardId, count: int, process_id: int) -> bool:
-    """Return whether a process owns a shard of a router that has so many."""
+    """Return whether a process owns a shard of a router that has so many, until it commits."""
     rows = tx.query(
         "SELECT 1 FROM shards h JOIN servers v ON v.server_id = h.server_id"
-        " WHERE h.server_id = ? AND h.shard = ? AND h.owner = ? AND v.shards = ?",
+        " WHERE h.server_id = ? AND h.shard = ? AND h.owner = ? AND v.shards = ?"
+        " FOR SHARE OF h, v",
         (*key, process_id, count),
     )
     return bool(rows)

@@ -1,13 +1,14 @@
 """Windows: how many pushes of a provider, and of each of its hosts, may be in flight.
 
 Web Push endpoints are named by clients. One host may take a tenth of the window, unverified devices
-a fifth of it, and a host that does not answer is tried by one push at a time, ever more rarely.
+a fifth of it, of which retries have a half, and a host that does not answer is tried by one push at
+a time, ever more rarely. So is a provider that limits our account.
 """
 
 from dataclasses import dataclass, field
 
 from heliograph.ntf.store.records import PendingPush, PushKind
-from heliograph.push.provider import Outcome, Provider, RetryLater
+from heliograph.push.provider import Provider, PushOutcome, RetryLater
 from heliograph.runtime.backoff import Backoff
 from heliograph.wire.ntf.tokens import WPDeviceToken
 
@@ -16,6 +17,7 @@ UNVERIFIED_DIVISOR = 5
 BUSY_DELAY = 2.0
 """Seconds until a push is tried again whose host has enough in flight."""
 HOST_BACKOFF = Backoff(first=1.0, last=300.0)
+ACCOUNT_BACKOFF = Backoff(first=1.0, last=300.0)
 MAX_IDLE_HOSTS = 10_000
 
 
@@ -36,26 +38,36 @@ class Lane:
     active: int = 0
     waiting: bool = False
     """The store may have more that is due than there was room for."""
+    paused_until: float = 0.0
+    """When to try again, after the provider limited our account."""
+    _refusals: int = 0
+    """Times that it did, since the last other answer."""
     _unverified: int = 0
     _hosts: dict[str, _HostLoad] = field(default_factory=dict)
 
-    @property
-    def has_room(self) -> bool:
-        return self.active < self.window
+    def has_room(self, now: float) -> bool:
+        return self.active < self._limit(now)
 
-    @property
-    def wants_more(self) -> bool:
+    def wants_more(self, now: float) -> bool:
         """Return whether to refill: half a window at a time, so that few pushes cost a query."""
-        return self.waiting and self.active <= self.window // 2
+        limit = self._limit(now)
+        return self.waiting and limit > 0 and self.active <= limit // 2
+
+    def _limit(self, now: float) -> int:
+        if now < self.paused_until:
+            return 0
+        return 1 if self._refusals else self.window
 
     def delay(self, push: PendingPush, now: float) -> float:
         """Return the seconds to postpone a push for the sake of other hosts, usually 0."""
         name = _host(push)
         if name is None:
             return 0.0
-        is_unverified = push.kind is PushKind.VERIFICATION
-        if is_unverified and self._unverified >= max(self.window // UNVERIFIED_DIVISOR, 1):
-            return BUSY_DELAY
+        if push.kind is PushKind.VERIFICATION:
+            share = self.window // UNVERIFIED_DIVISOR
+            # Retries leave room: any number of silent hosts must not keep a new device waiting.
+            if self._unverified >= max(share // 2 if push.attempts else share, 1):
+                return BUSY_DELAY
         host = self._hosts.get(name)
         if host is None:
             return 0.0
@@ -71,8 +83,9 @@ class Lane:
             self._hosts.setdefault(name, _HostLoad()).active += 1
             self._unverified += push.kind is PushKind.VERIFICATION
 
-    def end(self, push: PendingPush, outcome: Outcome, now: float) -> None:
+    def end(self, push: PendingPush, outcome: PushOutcome, now: float) -> None:
         self.active -= 1
+        self._pause_or_resume(outcome, now)
         name = _host(push)
         if name is None:
             return
@@ -90,6 +103,14 @@ class Lane:
         elif len(self._hosts) > MAX_IDLE_HOSTS:
             self._forget_idle(now)
 
+    def _pause_or_resume(self, outcome: PushOutcome, now: float) -> None:
+        if not isinstance(outcome, RetryLater) or not (outcome.account_wide or outcome.connection):
+            self._refusals = 0
+        elif outcome.account_wide and now >= self.paused_until:  # pushes in flight fail together
+            self._refusals += 1
+            asked = min(outcome.after or 0.0, ACCOUNT_BACKOFF.last)
+            self.paused_until = now + ACCOUNT_BACKOFF.delay(self._refusals, 0.0, asked)
+
     def _forget_idle(self, now: float) -> None:
         for name, host in tuple(self._hosts.items()):
             if not host.active and host.blocked_until <= now:
@@ -98,4 +119,4 @@ class Lane:
 
 def _host(push: PendingPush) -> str | None:
     """Return the host that a client chose, None for a provider's own."""
-    return push.device.host if isinstance(push.device, WPDeviceToken) else None
+    return push.device.host.lower() if isinstance(push.device, WPDeviceToken) else None

@@ -19,6 +19,8 @@ _CA_DOC = (
 class ApnsOptions:
     """Apple's push notification service, for iPhones. Off without `key_file`."""
 
+    # The docstring is documentation for operators. One field per option, hence many.
+
     key_file: str = option(
         "", f"The .p8 file that Apple gave you for token authentication. {_RELATIVE}"
     )

@@ -16,8 +16,8 @@ from typing import NamedTuple, cast
 from heliograph.crypto.boxes import random_nonce
 from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseError
-from heliograph.ntf.journaling import SettledPush
-from heliograph.ntf.observer import NtfObserver
+from heliograph.ntf.observing.observer import NtfObserver
+from heliograph.ntf.observing.pushes import AnsweredPush
 from heliograph.ntf.push.lanes import Lane
 from heliograph.ntf.push.padding import Padding
 from heliograph.ntf.push.payload import build
@@ -29,8 +29,8 @@ from heliograph.push.provider import (
     Delivery,
     DeviceTokenInvalid,
     Misconfigured,
-    Outcome,
     Provider,
+    PushOutcome,
     RetryLater,
 )
 from heliograph.runtime.backoff import Backoff
@@ -43,8 +43,10 @@ logger = logging.getLogger(__name__)
 
 IDLE_CHECK = 5.0
 EXPIRE_INTERVAL = 60.0
-SETTLE_DELAYS = Backoff(first=0.1, last=5.0)
+STORE_DELAYS = Backoff(first=0.1, last=5.0)
 REFUSAL_LOG_INTERVAL = 60.0
+SOON_RETRIED = 7
+"""Attempts before a refusal is taken to last: a clock that was wrong for seconds causes one."""
 
 Key = tuple[bytes, PushKind]
 
@@ -69,8 +71,8 @@ class _Done(NamedTuple):
 
     lane: Lane
     key: Key
-    settlement: pending.Settlement
-    settled: SettledPush
+    change: pending.PushChange
+    answered: AnsweredPush
 
 
 class Outbox:
@@ -90,7 +92,7 @@ class Outbox:
         self.lanes = {
             kind: Lane(provider, self.settings.window) for kind, provider in providers.items()
         }
-        self._sharing = store.sharing
+        self._coordinator = store.coordinator
         self._padding = Padding(self.settings.apns_padded_length)
         self._store = store
         self._database = store.database
@@ -100,7 +102,7 @@ class Outbox:
         """Offered again while in flight: looked up in the store once the outcome is stored."""
         self._done: list[_Done] = []
         self._postponed: list[pending.MarkRetry] = []
-        self._settling = False
+        self._is_storing = False
         self._wake = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = 0.0
@@ -115,15 +117,16 @@ class Outbox:
 
     def offer(self, pushes: Iterable[PendingPush]) -> None:
         """Deliver pending pushes of the store now, as far as there is room."""
+        now = time.monotonic()
         for item in pushes:
             lane = self.lanes.get(item.device.provider)
             if lane is None:
                 continue  # no such provider is configured: it stays pending until it expires
             if item.key in self._active:
                 self._again.add(item.key)
-            elif not lane.has_room or self._closing or not self._sharing.may_send:
+            elif not lane.has_room(now) or self._closing or not self._coordinator.may_send:
                 lane.waiting = True
-            elif delay := lane.delay(item, time.monotonic()):
+            elif delay := lane.delay(item, now):
                 self._postpone(item, delay)
             else:
                 self._active.add(item.key)
@@ -166,12 +169,13 @@ class Outbox:
         at = int(now * 1000)
         windows = {}
         for kind, lane in self.lanes.items():
-            lane.window = self._sharing.share_of(self.settings.window)
-            lane.waiting = not lane.has_room
-            if lane.has_room:
+            lane.window = self._coordinator.share_of(self.settings.window)
+            has_room = lane.has_room(time.monotonic())
+            lane.waiting = not has_room
+            if has_room and self._coordinator.may_send:  # else others may, if it claims nothing
                 windows[kind.text] = lane.window
-        expires = now >= self._expire_at and self._sharing.is_leader
-        owner = self._sharing.owner
+        expires = now >= self._expire_at and self._coordinator.is_leader
+        owner = self._coordinator.owner
 
         def take(
             tx: Transaction,
@@ -181,26 +185,26 @@ class Outbox:
                 pending.limit_delays(tx, at, int(self.settings.max_delay * 1000))
             # What is in flight is due too, so a whole window may have to be read to fill the room.
             pushes = {
-                kind: self._sharing.claim(tx, pending.due(tx, kind, at, limit, owner))
+                kind: self._coordinator.claim(tx, pending.due(tx, kind, at, limit, owner))
                 for kind, limit in windows.items()
             }
             providers = [kind.text for kind in self.lanes]
             return expired, pushes, pending.next_due(tx, providers, at)
 
-        expired, pushes, next_at = await self._database.write(take)
+        expired, pushes, next_at = await self._database.write_beside(take)
         if len(expired) >= pending.MAX_EXPIRED_PER_PAGE:
             self._wake.set()
         elif expires:
             self._expire_at = now + EXPIRE_INTERVAL
         if expired:
             logger.warning("%d pushes expired undelivered", len(expired))
-            self._observer.pushes_expired(expired)
+            self._observer.pushes.expired(expired)
         for kind, lane in self.lanes.items():
             found = pushes.get(kind.text, [])
             if len(found) >= lane.window:
                 lane.waiting = True
             self.offer(item for item in found if item.key not in self._active)
-            if lane.wants_more:
+            if lane.wants_more(time.monotonic()):
                 self._wake.set()
         if next_at is not None:
             self._wake_at(next_at / 1000)
@@ -224,28 +228,33 @@ class Outbox:
     # Delivery.
 
     async def _push(self, lane: Lane, push: PendingPush) -> None:
-        sent, outcome = push, cast(Outcome, RetryLater(None, "InternalError"))
+        sent, outcome = push, cast(PushOutcome, RetryLater(None, "InternalError"))
+        started = time.monotonic()
         try:
             sent, outcome = await self._deliver(lane.provider, push)
         except Exception:
             logger.exception("a push failed in an unexpected way")
-        settled = SettledPush(sent, outcome, steady_time())
-        self._done.append(_Done(lane, push.key, self._settlement(push, outcome), settled))
-        self._start_settling()
+        seconds = time.monotonic() - started
+        self._observer.traffic.provider_answered(push.device.provider.text, seconds)
+        answered = AnsweredPush(sent, outcome, steady_time())
+        self._done.append(_Done(lane, push.key, self._change(push, outcome), answered))
+        self._start_storing()
 
     def _postpone(self, push: PendingPush, delay: float) -> None:
         """Leave a push to a later time, without an attempt."""
         next_at = self._next_at(delay * (1.0 + 0.2 * random.random()))  # noqa: S311  jitter
         key = push.token_id, push.kind
         self._postponed.append(pending.MarkRetry(*key, push.seq, push.attempts, next_at))
-        self._start_settling()
+        self._start_storing()
 
-    def _start_settling(self) -> None:
-        if not self._settling:
-            self._settling = True
-            self._tasks.spawn(self._settle(), name="store outcomes of pushes")
+    def _start_storing(self) -> None:
+        if not self._is_storing:
+            self._is_storing = True
+            self._tasks.spawn(self._store_outcomes(), name="store outcomes of pushes")
 
-    async def _deliver(self, provider: Provider, push: PendingPush) -> tuple[PendingPush, Outcome]:
+    async def _deliver(
+        self, provider: Provider, push: PendingPush
+    ) -> tuple[PendingPush, PushOutcome]:
         """Send a push; return it with the notifications that it carried, and the outcome."""
         kind = push.device.provider
         size = self._padding.length(kind)
@@ -253,7 +262,7 @@ class Outbox:
         if payload is None:
             return sent, Accepted(None)
         delivery = Delivery(push.device, payload, int(push.expires_at), _collapse_id(push.kind))
-        self._observer.push_attempted(push)
+        self._observer.pushes.attempted(push)
         outcome = await provider.send(delivery)
         if _is_too_large(outcome) and self._padding.shorten(kind, size):
             return await self._deliver(provider, push)
@@ -261,11 +270,11 @@ class Outbox:
         is_stale = isinstance(outcome, RetryLater) and outcome.connection
         if is_stale and has_one_host and push.attempts == 0:
             await provider.refresh()
-            self._observer.push_attempted(push)
+            self._observer.pushes.attempted(push)
             outcome = await provider.send(delivery)
         return sent, outcome
 
-    def _settlement(self, push: PendingPush, outcome: Outcome) -> pending.Settlement:
+    def _change(self, push: PendingPush, outcome: PushOutcome) -> pending.PushChange:
         match outcome:
             case Accepted():
                 return pending.MarkAccepted(push.token_id, push.kind, push.seq)
@@ -273,16 +282,15 @@ class Outbox:
                 return pending.MarkInvalid(push.token_id, push.device, outcome.reason)
             case Misconfigured():
                 self._log_refusal(outcome)
-                return self._retry(push, self.settings.refused_delay)
+                is_lasting = push.attempts >= SOON_RETRIED
+                return self._retry(push, self.settings.refused_delay if is_lasting else 0.0)
             case RetryLater():
-                return self._retry(push, outcome.after)
+                return self._retry(push, min(outcome.after or 0.0, self.settings.max_retry_after))
 
-    def _retry(self, push: PendingPush, retry_after: float | None) -> pending.MarkRetry:
-        """Schedule the next attempt, no sooner than `retry_after` seconds, which are capped."""
+    def _retry(self, push: PendingPush, at_least: float) -> pending.MarkRetry:
+        """Schedule the next attempt, no sooner than in `at_least` seconds."""
         attempts, backoff = push.attempts + 1, self.settings.backoff
-        if retry_after is not None:
-            retry_after = min(retry_after, self.settings.max_retry_after)
-        delay = backoff.delay(attempts, random.random(), retry_after)  # noqa: S311  jitter
+        delay = backoff.delay(attempts, random.random(), at_least)  # noqa: S311  jitter
         return pending.MarkRetry(push.token_id, push.kind, push.seq, attempts, self._next_at(delay))
 
     @staticmethod
@@ -298,13 +306,13 @@ class Outbox:
 
     # Storing outcomes.
 
-    async def _settle(self) -> None:
+    async def _store_outcomes(self) -> None:
         """Store all outcomes since the last time in one transaction, until there are no more."""
         failures = reported = 0
         while self._done or self._postponed:
             batch, self._done = self._done, []
             postponed, self._postponed = self._postponed, []
-            await self._report([done.settled for done in batch[reported:]])
+            await self._report([done.answered for done in batch[reported:]])
             reported = 0
             again = self._again & {done.key for done in batch}
             self._again -= again
@@ -319,7 +327,7 @@ class Outbox:
                 logger.error("outcomes of %d pushes cannot be stored yet: %s", len(batch), exc)
                 if self._closing:
                     break  # they stay pending: at worst a push is sent twice
-                await asyncio.sleep(SETTLE_DELAYS.delay(failures, 0.0))
+                await asyncio.sleep(STORE_DELAYS.delay(failures, 0.0))
                 continue
             failures = 0
             self._release(batch, postponed)
@@ -327,12 +335,12 @@ class Outbox:
                 self._store.refresh(changed)
                 self._observer.tokens_changed(changed)
             self.offer(item for item in due if item.key not in self._active)
-        self._settling = False
+        self._is_storing = False
 
-    async def _report(self, settled: list[SettledPush]) -> None:
+    async def _report(self, answered: list[AnsweredPush]) -> None:
         """Report outcomes before they are stored; a failure to do so must not stop pushes."""
         try:
-            await self._observer.pushes_settled(settled)
+            await self._observer.pushes.answered(answered)
         except Exception:
             logger.exception("outcomes of pushes cannot be reported")
 
@@ -342,34 +350,41 @@ class Outbox:
         """Store outcomes, and read what was offered again meanwhile."""
         now = round(steady_time() * 1000)
         keys = again
-        if self._sharing.owner is not None:
+        if self._coordinator.owner is not None:
             # Other processes may have added notifications to what was in flight here.
             keys = again | {done.key for done in batch}
 
         def write(tx: Transaction) -> tuple[list[Token], list[PendingPush]]:
-            changed = pending.settle(tx, [*(done.settlement for done in batch), *postponed])
+            changes = [*(done.change for done in batch), *postponed]
+            changed = pending.apply(tx, changes, self._store.restrictions, now)
+            if any(isinstance(item, pending.MarkInvalid) for item in changes):
+                self._coordinator.take_deleted(tx)
             due = pending.due_for(tx, list({token_id for token_id, _ in keys}), now)
-            return changed, self._sharing.claim(tx, due)
+            return changed, self._coordinator.claim(tx, due)
 
-        return self._database.write(write)
+        return self._database.write_beside(write)
 
     def _release(self, batch: list[_Done], postponed: list[pending.MarkRetry]) -> None:
         """Forget pushes whose outcome is stored, and plan the next attempts."""
-        retries = [done.settlement for done in batch]
+        retries = [done.change for done in batch]
+        now = time.monotonic()
         for done in batch:
             self._active.discard(done.key)
-            done.lane.end(done.settled.push, done.settled.outcome, time.monotonic())
-        for settlement in (*retries, *postponed):
-            if isinstance(settlement, pending.MarkRetry):
-                self._wake_at(settlement.next_at / 1000)
-        # Offered again while this was stored: what was read then may be settled by now.
+            done.lane.end(done.answered.push, done.answered.outcome, now)
+        for lane in {id(done.lane): done.lane for done in batch}.values():
+            if now < lane.paused_until:
+                self._wake_at(steady_time() + lane.paused_until - now)
+        for change in (*retries, *postponed):
+            if isinstance(change, pending.MarkRetry):
+                self._wake_at(change.next_at / 1000)
+        # Offered again while this was stored: what was read then may be sent by now.
         keys = {done.key for done in batch}
-        if self._again & keys or any(lane.wants_more for lane in self.lanes.values()):
+        if self._again & keys or any(lane.wants_more(now) for lane in self.lanes.values()):
             self._again -= keys
             self._wake.set()
 
 
-def _is_too_large(outcome: Outcome) -> bool:
+def _is_too_large(outcome: PushOutcome) -> bool:
     return isinstance(outcome, Misconfigured) and outcome.reason == "PayloadTooLarge"
 
 

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from heliograph.ntf.live import LiveSnapshot, Servers, Subscriptions
+from heliograph.ntf.observing.live import LiveSnapshot, Servers, Subscriptions
 from heliograph.runtime.reference.control import ControlPort, Passwords, Role, is_allowed
 
 if TYPE_CHECKING:
-    from heliograph.ntf.metrics import NtfCollector
+    from heliograph.ntf.observing.metrics import NtfCollector
     from heliograph.ntf.reference.statslog import NtfStatsLog
     from heliograph.ntf.router import NtfRouter
 

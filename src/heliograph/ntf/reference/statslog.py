@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from heliograph.documents import JsonObject
-from heliograph.ntf.stats import Stats
+from heliograph.ntf.observing.stats import Stats
 from heliograph.runtime.reference.periods import DAY
 from heliograph.runtime.reference.statslog import StatsLog
 

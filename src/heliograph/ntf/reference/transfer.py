@@ -28,8 +28,9 @@ from heliograph.ntf.reference.storelog import (
     decode_record,
     encode_record,
 )
-from heliograph.ntf.store import subscriptions, tokens
+from heliograph.ntf.store import tokens, wakeups
 from heliograph.ntf.store.devices import has_plain_text
+from heliograph.ntf.store.subscriptions import servers, subscriptions
 from heliograph.runtime.reference.storelog import LogExport, LogImport, Progress
 from heliograph.wire.addresses import SMPQueueNtf, decode_address
 from heliograph.wire.ntf.push import PNMessageData
@@ -46,13 +47,14 @@ DAY = 86_400
 
 _REGISTER = (
     "INSERT INTO tokens (token_id, device, status, auth_key, dh_private, dh_secret, code,"
-    " cron_minutes, cron_due_at, created_at, unverified_since)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " cron_minutes, cron_due_at, created_at, unverified_since, seen_at)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (token_id) DO UPDATE SET device = excluded.device, status = excluded.status,"
     " auth_key = excluded.auth_key, dh_private = excluded.dh_private,"
     " dh_secret = excluded.dh_secret, code = excluded.code,"
     " cron_minutes = excluded.cron_minutes, cron_due_at = excluded.cron_due_at,"
-    " created_at = excluded.created_at, unverified_since = excluded.unverified_since"
+    " created_at = excluded.created_at, unverified_since = excluded.unverified_since,"
+    " seen_at = excluded.seen_at"
 )
 _INSERT_SUBSCRIPTION = (
     "INSERT INTO subscriptions (subscription_id, token_id, server_id, notifier_id, notifier_key,"
@@ -120,7 +122,7 @@ class NtfImport(LogImport[Record]):
                 )
             case CronSet():
                 due_at = self._cron_due(record.token_id, record.minutes)
-                tokens.set_cron(tx, record.token_id, record.minutes, due_at)
+                wakeups.set_cron(tx, record.token_id, record.minutes, due_at)
             case TokenDeletedLine():
                 tokens.delete(tx, record.token_id)
             case TokenUsed():
@@ -158,6 +160,7 @@ class NtfImport(LogImport[Record]):
             self._cron_due(token.token_id, token.cron_minutes),
             int(created_at * 1000),
             None if token.status is TokenStatus.ACTIVE else int(self._now * 1000),
+            int(self._now * 1000),
         )
         tx.execute(_REGISTER, row)
 
@@ -181,7 +184,7 @@ class NtfImport(LogImport[Record]):
     def _put_subscription(self, tx: Transaction, record: SubscriptionCreatedLine) -> str | None:
         if not tx.query("SELECT 1 FROM tokens WHERE token_id = ?", (record.token_id,)):
             return "subscribe for a token that is not there"
-        server_id = subscriptions.server_for(tx, str(record.queue.server))
+        server_id = servers.find_or_add(tx, str(record.queue.server))
         tx.execute(
             "DELETE FROM subscriptions"
             " WHERE subscription_id = ? OR (server_id = ? AND notifier_id = ?)",

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from heliograph.db.errors import DatabaseLost
+from heliograph.tasks import TaskScope
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -22,15 +23,16 @@ class Batcher(Generic[Item, Result]):
     def __init__(self, work: Callable[[list[Item]], Awaitable[list[Result]]]) -> None:
         self._work = work
         self._queued: list[tuple[Item, asyncio.Future[Result]]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = TaskScope()
+        self._is_running = False
 
     def submit(self, item: Item) -> "asyncio.Future[Result]":
         """Return the future result of `item`."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Result] = loop.create_future()
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._queued.append((item, future))
-        if self._task is None:
-            self._task = loop.create_task(self._run())
+        if not self._is_running:
+            self._is_running = True
+            self._tasks.spawn(self._run(), name="batches")
         return future
 
     async def _run(self) -> None:
@@ -41,7 +43,7 @@ class Batcher(Generic[Item, Result]):
                 if wanted := [entry for entry in batch if not entry[1].done()]:
                     await self._run_batch(wanted)
         finally:
-            self._task = None
+            self._is_running = False
 
     async def _run_batch(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
         """Run a batch; if it fails, run each item alone, so that only the bad one fails.

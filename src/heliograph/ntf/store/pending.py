@@ -1,4 +1,4 @@
-"""Pending pushes in the store: stored notifications, delivery outcomes and expiry.
+"""Pending pushes in the store: which are due, whose they are, their outcomes and expiry.
 
 Functions of a transaction. A push is pending while its row exists; there is no other queue.
 """
@@ -6,23 +6,17 @@ Functions of a transaction. A push is pending while its row exists; there is no 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import NamedTuple
 
 from heliograph.db.dialects import Row, Transaction
 from heliograph.ntf.lifecycle import Rejected, TokenTransition, step
-from heliograph.ntf.store import tokens
+from heliograph.ntf.store import owners, tokens
 from heliograph.ntf.store.devices import decode_device
-from heliograph.ntf.store.records import Incoming, Notice, PendingPush, PushKind, Token
+from heliograph.ntf.store.records import Notice, PendingPush, PushKind, Token
+from heliograph.ntf.store.restrictions import NO_RESTRICTIONS, Restrictions
 from heliograph.wire.ntf.push import MAX_PUSH_MESSAGES
 from heliograph.wire.ntf.tokens import DeviceToken, InvalidReason, TokenStatus
 
-_UPSERT_NOTIFICATION = (
-    "INSERT INTO last_notifications (token_id, subscription_id, seq, timestamp, nonce, meta)"
-    " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (token_id, subscription_id) DO UPDATE SET"
-    " seq = excluded.seq, timestamp = excluded.timestamp, nonce = excluded.nonce,"
-    " meta = excluded.meta"
-)
 _PENDING_PUSH = (
     "SELECT d.token_id, d.kind, t.device, t.dh_secret, t.code, d.seq, d.since, d.attempts,"
     " d.expires_at FROM pending_pushes d JOIN tokens t ON t.token_id = d.token_id"
@@ -30,52 +24,6 @@ _PENDING_PUSH = (
 _MESSAGE = PushKind.MESSAGE.value
 _ACTIVE = TokenStatus.ACTIVE.value
 _DELIVERABLE = f"(d.kind <> '{_MESSAGE}' OR t.status = '{_ACTIVE}')"
-_ACCEPTS_NOTIFICATIONS = frozenset(
-    status.value for status in (TokenStatus.REGISTERED, TokenStatus.CONFIRMED, TokenStatus.ACTIVE)
-)
-"""Token statuses for which notifications are stored: ACTIVE, or verifiable and so ACTIVE later."""
-
-
-class NmsgOutcome(Enum):
-    """What the store did with an NMSG."""
-
-    STORED = "stored"
-    """Also if a newer NMSG of the same subscription in the same batch replaced it."""
-    REPEATED = "repeated"
-    UNKNOWN = "unknown"
-    DROPPED = "dropped"
-
-
-class ReceivedNmsg(NamedTuple):
-    """An NMSG and its outcome.
-
-    For an unknown notifier, `subscription_id` holds the notifier ID and the token is None.
-    """
-
-    nonce: bytes
-    at: float
-    seq: int
-    outcome: NmsgOutcome
-    token_id: bytes | None = None
-    subscription_id: bytes | None = None
-    provider: str | None = None
-    status: str | None = None
-
-
-class StoredBatch(NamedTuple):
-    """The result of storing a batch of NMSG.
-
-    `pushes` can be delivered now. `newest` maps each token with a pending push to the `seq` that
-    push covers, also if the token cannot be pushed to yet.
-    """
-
-    pushes: list[PendingPush]
-    unknown: int
-    received: list[ReceivedNmsg]
-    newest: dict[bytes, int]
-
-
-_UNDELIVERABLE = (NmsgOutcome.UNKNOWN, NmsgOutcome.DROPPED)
 
 
 class ExpiredPush(NamedTuple):
@@ -87,136 +35,20 @@ class ExpiredPush(NamedTuple):
     attempts: int
 
 
-def receive(
-    tx: Transaction,
-    server_id: int,
-    incoming: Sequence[Incoming],
-    first_seq: int,
-    now: int,
-    expires_at: int,
-    *,
-    history: bool = False,
-) -> StoredBatch:
-    """Store the last notification of each subscription and a pending push for each token.
-
-    Messaging routers resend what was not confirmed: an NMSG with a stored nonce is a repeat. With
-    `history`, nonces before the last are stored, too: another process may get what is resent.
-    """
-    rows = tx.query_in(
-        "SELECT s.notifier_id, s.subscription_id, s.token_id, l.nonce, t.status, t.device,"
-        " l.nonces"
-        " FROM subscriptions s JOIN tokens t ON t.token_id = s.token_id"
-        " LEFT JOIN last_notifications l"
-        " ON l.token_id = s.token_id AND l.subscription_id = s.subscription_id"
-        " WHERE s.notifier_id IN {in} AND s.server_id = ?",
-        list({item.notifier_id for item in incoming}),
-        server_id,
-    )
-    nonces = {row[0]: _nonces(row[3], row[6]) for row in rows} if history else {}
-    if history:
-        incoming = _without_known(incoming, nonces)
-    last = {
-        item.notifier_id: (seq, item)
-        for seq, item in enumerate(incoming, first_seq)
-        if not item.is_repeat
-    }
-    known = {row[0]: _known(row[1:6], last.get(row[0])) for row in rows}
-    received = [
-        ReceivedNmsg(item.nonce, item.at, seq, *_outcome(item, known.get(item.notifier_id)))
-        for seq, item in enumerate(incoming, first_seq)
-    ]
-    latest: list[Row] = []
-    newest: dict[bytes, int] = {}
-    providers: dict[bytes, str] = {}
-    for notifier_id, (outcome, token_id, subscription_id, provider, _) in known.items():
-        if outcome is NmsgOutcome.STORED:
-            seq, item = last[notifier_id]
-            latest.append((token_id, subscription_id, seq, int(item.at), item.nonce, item.meta))
-            newest[token_id] = max(seq, newest.get(token_id, 0))
-            providers[token_id] = provider
-    tx.many(_UPSERT_NOTIFICATION, sorted(latest))
-    if history:
-        _store_history(tx, incoming, known, nonces)
-    kind = PushKind.MESSAGE
-    tx.many(
-        tokens.ADD_PENDING,
-        [
-            tokens.pending_row(token_id, kind, providers[token_id], seq, now, expires_at)
-            for token_id, seq in sorted(newest.items())
-        ],
-    )
-    unknown = sum(item.outcome in _UNDELIVERABLE for item in received)
-    return StoredBatch(due_for(tx, list(newest), now, kind), unknown, received, newest)
-
-
-NONCE_SIZE = 24
-MAX_HISTORY = 10
-"""Nonces before the last one of a subscription that are stored."""
-
-
-def _nonces(last: bytes | None, previous: bytes | None) -> list[bytes]:
-    """Return the stored nonces of a subscription, newest first."""
-    old = previous or b""
-    found = [old[at : at + NONCE_SIZE] for at in range(0, len(old), NONCE_SIZE)]
-    return found if last is None else [last, *found]
-
-
-def _without_known(
-    incoming: Sequence[Incoming], nonces: dict[bytes, list[bytes]]
-) -> list[Incoming]:
-    return [
-        item._replace(is_repeat=item.is_repeat or item.nonce in nonces.get(item.notifier_id, ()))
-        for item in incoming
-    ]
-
-
-def _store_history(
-    tx: Transaction,
-    incoming: Sequence[Incoming],
-    known: dict[bytes, Row],
-    nonces: dict[bytes, list[bytes]],
-) -> None:
-    changed: dict[bytes, list[bytes]] = {}
-    for item in incoming:
-        if not item.is_repeat and item.notifier_id in known:
-            before = changed.get(item.notifier_id, nonces[item.notifier_id])
-            changed[item.notifier_id] = [item.nonce, *before][: MAX_HISTORY + 1]
-    tx.many(
-        "UPDATE last_notifications SET nonces = ? WHERE token_id = ? AND subscription_id = ?",
-        sorted((b"".join(found[1:]), *known[key][1:3]) for key, found in changed.items()),
-    )
-
-
-def _outcome(item: Incoming, known: Row | None) -> Row:
-    """Return the outcome of one NMSG and its columns."""
-    if known is None:
-        return NmsgOutcome.UNKNOWN, None, item.notifier_id
-    if item.is_repeat and known[0] is NmsgOutcome.STORED:
-        return NmsgOutcome.REPEATED, *known[1:]
-    return known
-
-
-def _known(row: Row, last: tuple[int, Incoming] | None) -> Row:
-    """Return the outcome of a subscription's NMSG and its columns.
-
-    `last` is the last one that is not known as a repeat. If it is stored already, those before it
-    in the batch are repeats too.
-    """
-    subscription_id, token_id, stored, status, device = row
-    if status not in _ACCEPTS_NOTIFICATIONS:
-        outcome = NmsgOutcome.DROPPED
-    else:
-        is_repeat = last is None or stored == last[1].nonce
-        outcome = NmsgOutcome.REPEATED if is_repeat else NmsgOutcome.STORED
-    return outcome, token_id, subscription_id, device.partition(" ")[0], status
-
-
 def due_for(
-    tx: Transaction, token_ids: list[bytes], now: int, kind: PushKind | None = None
+    tx: Transaction,
+    token_ids: list[bytes],
+    now: int,
+    kind: PushKind | None = None,
+    owner: int | None = None,
 ) -> list[PendingPush]:
-    """Return the pending pushes of these tokens that are due."""
+    """Return the pending pushes of these tokens that are due; with an `owner`, those it claimed.
+
+    The tokens must be locked.
+    """
+    which = _DELIVERABLE if owner is None else f"{_DELIVERABLE} AND d.owner = {owner}"
     rows = tx.query_in(
-        f"{_PENDING_PUSH} WHERE d.token_id IN {{in}} AND d.next_at <= ? AND {_DELIVERABLE}",
+        f"{_PENDING_PUSH} WHERE d.token_id IN {{in}} AND d.next_at <= ? AND {which}",
         token_ids,
         now,
     )
@@ -230,29 +62,36 @@ def due(
 
     With an `owner`, leave out those that others have claimed.
     """
-    free = "" if owner is None else f" AND (d.owner IS NULL OR d.owner = {owner})"
+    free = "" if owner is None else f" AND {_claimable('d.owner', owner)}"
+    locking = tx.locking(" FOR UPDATE OF d SKIP LOCKED")
     rows = tx.query(
         f"{_PENDING_PUSH} WHERE d.provider = ? AND d.next_at <= ? AND d.expires_at > ?"
-        f" AND {_DELIVERABLE}{free} ORDER BY d.next_at LIMIT ?",
+        f" AND {_DELIVERABLE}{free} ORDER BY d.next_at LIMIT ?{locking}",
         (provider, now, now, limit),
     )
-    return _with_notices(tx, rows)
+    return _with_notices(tx, rows, are_locked=False)
+
+
+def _claimable(column: str, owner: int) -> str:
+    """Return the condition that no other living process has claimed a push."""
+    return (
+        f"({column} IS NULL OR {column} = {owner}"
+        f" OR {column} NOT IN (SELECT process_id FROM processes))"
+    )
 
 
 def claim(tx: Transaction, pushes: list[PendingPush], owner: int) -> list[PendingPush]:
-    """Claim pushes that nobody has claimed; return those that are the owner's."""
-    rows = tx.query_in(
-        f"UPDATE pending_pushes SET owner = {owner} WHERE token_id IN {{in}}"
-        f" AND (owner IS NULL OR owner = {owner}) RETURNING token_id, kind",
-        list({push.token_id for push in pushes}),
-    )
-    own = {(token_id, PushKind(kind)) for token_id, kind in rows}
+    """Claim pushes that no living process has claimed; return those that are the owner's."""
+    own: set[tuple[bytes, PushKind]] = set()
+    for kind in {push.kind for push in pushes}:
+        rows = tx.query_in(
+            f"UPDATE pending_pushes SET owner = {owner} WHERE token_id IN {{in}} AND kind = ?"
+            f" AND {_claimable('owner', owner)} RETURNING token_id",
+            [push.token_id for push in pushes if push.kind is kind],
+            kind.value,
+        )
+        own |= {(token_id, kind) for (token_id,) in rows}
     return [push for push in pushes if push.key in own]
-
-
-def release(tx: Transaction, owner: int) -> None:
-    """Let others push what a process that is gone had claimed."""
-    tx.execute("UPDATE pending_pushes SET owner = NULL WHERE owner = ?", (owner,))
 
 
 def pending_for(tx: Transaction, token_id: bytes) -> list[PendingPush]:
@@ -287,7 +126,7 @@ def expire(tx: Transaction, now: int) -> list[ExpiredPush]:
     """Remove and return a page of expired pushes; if it is full, there may be more."""
     rows = tx.query(
         "SELECT token_id, kind, provider, seq, since, attempts FROM pending_pushes"
-        " WHERE expires_at <= ? LIMIT ?",
+        f" WHERE expires_at <= ? LIMIT ?{tx.locking(' FOR UPDATE SKIP LOCKED')}",
         (now, MAX_EXPIRED_PER_PAGE),
     )
     tx.many("DELETE FROM pending_pushes WHERE token_id = ? AND kind = ?", [row[:2] for row in rows])
@@ -309,12 +148,20 @@ def page(tx: Transaction, after: Cursor, limit: int) -> tuple[list[PendingPush],
         " ORDER BY d.token_id, d.kind LIMIT ?",
         (token_id, token_id, kind, limit),
     )
-    return _with_notices(tx, rows), rows[-1][:2] if len(rows) == limit else None
+    pushes = _with_notices(tx, rows, are_locked=False)
+    return pushes, rows[-1][:2] if len(rows) == limit else None
 
 
 def limit_delays(tx: Transaction, now: int, longest: int) -> None:
-    """Make due what is postponed by more than the longest delay: a clock was wrong."""
-    tx.execute("UPDATE pending_pushes SET next_at = ? WHERE next_at > ?", (now, now + longest))
+    """Make due what is postponed by more than the longest delay: a clock was wrong.
+
+    Not pushes to slowed tokens: their delays are limited when they begin.
+    """
+    tx.execute(
+        "UPDATE pending_pushes SET next_at = ? WHERE next_at > ?"
+        " AND token_id NOT IN (SELECT token_id FROM slowed_tokens)",
+        (now, now + longest),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,23 +187,32 @@ class MarkInvalid:
     reason: InvalidReason
 
 
-Settlement = MarkAccepted | MarkRetry | MarkInvalid
+PushChange = MarkAccepted | MarkRetry | MarkInvalid
 
 
-def settle(tx: Transaction, settlements: Iterable[Settlement]) -> list[Token]:
+def apply(
+    tx: Transaction,
+    changes: Iterable[PushChange],
+    restrictions: Restrictions = NO_RESTRICTIONS,
+    now: int = 0,
+) -> list[Token]:
     """Store delivery outcomes and return the tokens whose status changed.
 
     A notification that arrived, or a verification requested again, while the push was in flight
-    stays pending. An outcome for a replaced device does not concern the new one.
+    stays pending, until the next slot if it is throttled. An outcome for a replaced device does
+    not concern the new one.
     """
     accepted, retried, changed = [], [], []
     verifications: dict[bytes, int] = {}
-    for item in settlements:
+    changes = list(changes)
+    tokens.lock(tx, {item.token_id for item in changes})
+    for item in changes:
         match item:
             case MarkAccepted():
                 accepted.append((item.token_id, item.kind.value, item.seq))
                 if item.kind is PushKind.VERIFICATION:
                     verifications[item.token_id] = item.seq
+                    owners.mark_verified(tx, item.token_id, now)
             case MarkRetry():
                 key = item.token_id, item.kind.value
                 retried.append((item.attempts, item.next_at, *key, _MESSAGE, item.seq))
@@ -366,6 +222,9 @@ def settle(tx: Transaction, settlements: Iterable[Settlement]) -> list[Token]:
                     changed += _advance(tx, token, Rejected(item.reason))
     changed += _confirm(tx, verifications)
     tx.many("DELETE FROM pending_pushes WHERE token_id = ? AND kind = ? AND seq <= ?", accepted)
+    messages = {key: seq for key, kind, seq in accepted if kind == _MESSAGE}
+    restrictions.slow_down(tx, messages, now)
+    owners.delay_rest(tx, list(messages), now)
     tx.many(
         "UPDATE pending_pushes SET attempts = ?, next_at = ?, owner = NULL"
         " WHERE token_id = ? AND kind = ? AND (kind = ? OR seq <= ?)",
@@ -386,7 +245,7 @@ def _confirm(tx: Transaction, verifications: dict[bytes, int]) -> list[Token]:
     changed = []
     for seq, *row in rows:
         token = tokens.token_of(tuple(row))
-        status = step(token.status, TokenTransition.DELIVERED)
+        status = step(token.status, TokenTransition.VERIFICATION_ACCEPTED)
         if seq <= verifications[token.token_id] and status is not token.status:
             changed.append(replace(token, status=status))
     tokens.set_statuses(tx, changed)
@@ -413,7 +272,10 @@ def _advance(tx: Transaction, token: Token, event: TokenTransition | Rejected) -
     return [advanced] if advanced.status is not token.status else []
 
 
-def _with_notices(tx: Transaction, rows: list[Row]) -> list[PendingPush]:
+def _with_notices(
+    tx: Transaction, rows: list[Row], *, are_locked: bool = True
+) -> list[PendingPush]:
+    """Return pushes with their notifications; remove surplus ones if the tokens `are_locked`."""
     messages = [row[0] for row in rows if row[1] == _MESSAGE]
     notices: dict[bytes, list[Notice]] = defaultdict(list)
     stale = []
@@ -429,7 +291,8 @@ def _with_notices(tx: Transaction, rows: list[Row]) -> list[PendingPush]:
             notices[token_id].append(Notice(*notice))
         else:
             stale.append((token_id, subscription_id))
-    tx.many("DELETE FROM last_notifications WHERE token_id = ? AND subscription_id = ?", stale)
+    if are_locked or not tx.is_joined:
+        tx.many("DELETE FROM last_notifications WHERE token_id = ? AND subscription_id = ?", stale)
     return [
         PendingPush(
             token_id,

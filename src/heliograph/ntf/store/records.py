@@ -21,6 +21,8 @@ class Token:
     dh_secret: bytes = field(repr=False)
     code: bytes = field(repr=False)
     cron_minutes: int = 0
+    seen_at: int = 0
+    """When a command of its owner was recorded last, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

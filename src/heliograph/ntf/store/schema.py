@@ -16,15 +16,40 @@ MIGRATIONS = (
             code {blob} NOT NULL,
             cron_minutes INTEGER NOT NULL,
             cron_due_at BIGINT,
+            cron_phase INTEGER,
             created_at BIGINT NOT NULL,
-            unverified_since BIGINT
+            unverified_since BIGINT,
+            seen_at BIGINT NOT NULL
         );
         CREATE INDEX tokens_by_device ON tokens (device, auth_key);
         CREATE INDEX tokens_unverified ON tokens (unverified_since)
             WHERE unverified_since IS NOT NULL;
         CREATE INDEX tokens_unverified_by_device ON tokens (device, unverified_since)
             WHERE unverified_since IS NOT NULL;
-        CREATE INDEX tokens_by_cron ON tokens (status, cron_due_at) WHERE cron_due_at IS NOT NULL;
+        CREATE INDEX tokens_by_cron ON tokens (status, cron_due_at, cron_minutes)
+            WHERE cron_due_at IS NOT NULL;
+        CREATE TABLE slowed_tokens (
+            token_id {blob} PRIMARY KEY,
+            slowed_at BIGINT NOT NULL,
+            asked_at BIGINT,
+            verified_at BIGINT,
+            next_push_at BIGINT NOT NULL
+        );
+        CREATE TABLE wakes (
+            wake_id {blob} PRIMARY KEY,
+            state TEXT NOT NULL,
+            per_minute BIGINT NOT NULL,
+            total BIGINT NOT NULL,
+            woken BIGINT NOT NULL,
+            controlled_at BIGINT NOT NULL,
+            begun_at BIGINT NOT NULL
+        );
+        CREATE TABLE wake_tokens (
+            wake_id {blob} NOT NULL,
+            position BIGINT NOT NULL,
+            token_id {blob} NOT NULL,
+            PRIMARY KEY (wake_id, position)
+        );
         CREATE TABLE servers (
             server_id BIGINT PRIMARY KEY,
             address TEXT NOT NULL UNIQUE,
@@ -85,8 +110,9 @@ MIGRATIONS = (
             schema TEXT NOT NULL,
             is_leaving INTEGER NOT NULL,
             skew BIGINT NOT NULL,
-            expires_at BIGINT NOT NULL
-        );
+            expires_at BIGINT NOT NULL,
+            marker {blob}
+        ){updated};
         CREATE TABLE numbers (name TEXT PRIMARY KEY, value BIGINT NOT NULL);
         CREATE TABLE shards (
             server_id BIGINT NOT NULL,
@@ -112,6 +138,14 @@ MIGRATIONS = (
             applied_at BIGINT NOT NULL,
             is_recorded INTEGER NOT NULL,
             removed {blob} NOT NULL
+        );
+        CREATE TABLE restrictions (
+            action_id TEXT PRIMARY KEY,
+            kind TEXT NOT NULL,
+            subject {blob} NOT NULL,
+            until BIGINT NOT NULL,
+            rate BIGINT NOT NULL,
+            finding TEXT NOT NULL
         );
         CREATE INDEX actions_unrecorded ON actions (action_id) WHERE is_recorded = 0;
         CREATE INDEX actions_by_time ON actions (kind, applied_at)

@@ -3,35 +3,35 @@
 Every change of a token goes through here, so that the cache agrees with the database.
 """
 
-import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TypeVar
 
 from heliograph.db.database import Database
 from heliograph.db.dialects import Transaction
-from heliograph.ntf.store import associations, pending, subscriptions, tokens
+from heliograph.ntf.store import owners, pending, receiving, tokens, wakeups
 from heliograph.ntf.store.batcher import Batcher
+from heliograph.ntf.store.coordination import Coordinator, SingleProcess
+from heliograph.ntf.store.devices import encode_device
 from heliograph.ntf.store.records import (
-    AssociatedIds,
     Incoming,
     PendingPush,
     PushKind,
-    QueueKey,
     Subscription,
     Token,
 )
-from heliograph.ntf.store.sharing import Alone, Sharing
-from heliograph.ntf.store.subscription_store import SubscriptionRange
-from heliograph.ntf.store.subscriptions import (
+from heliograph.ntf.store.restrictions import Restrictions, read_restrictions
+from heliograph.ntf.store.subscriptions import subscriptions
+from heliograph.ntf.store.subscriptions.server_store import DatabaseServerStore
+from heliograph.ntf.store.subscriptions.subscriptions import (
     Added,
     NewSubscription,
-    ServerRecord,
     SubscriptionRefusal,
 )
 from heliograph.ntf.store.tokens import NewToken
 from heliograph.runtime.clock import steady_time
-from heliograph.wire.ntf.tokens import DeviceToken, NtfSubStatus, SubscriptionState
+from heliograph.wire.ntf.tokens import DeviceToken
 
 T = TypeVar("T")
 
@@ -47,17 +47,29 @@ class Registration:
     removed: list[bytes] = field(default_factory=list)
 
 
+def _latest_pushes(batches: list[receiving.StoredBatch]) -> list[receiving.StoredBatch]:
+    """Leave out pushes that a later batch has, with more notifications."""
+    found: list[receiving.StoredBatch] = []
+    later: set[bytes] = set()
+    for batch in reversed(batches):
+        pushes = [push for push in batch.pushes if push.token_id not in later]
+        later |= {push.token_id for push in pushes}
+        found.append(batch._replace(pushes=pushes))
+    return found[::-1]
+
+
 class NtfStore:
     """The router's store: one method per transaction, which is why it has many.
 
     Modules of this folder have the statements; this class has the cache of tokens.
     """
 
-    def __init__(self, database: Database, push_ttl: float, sharing: Sharing | None = None) -> None:
+    def __init__(
+        self, database: Database, push_ttl: float, coordinator: Coordinator | None = None
+    ) -> None:
         self.database = database
-        self._alone = Alone()
-        self.sharing: Sharing = sharing or self._alone
-        self._is_shared = sharing is not None
+        self.coordinator: Coordinator = coordinator or SingleProcess()
+        self._is_shared = coordinator is not None
         self._push_ttl = int(push_ttl * 1000)
         self._tokens: dict[bytes, Token] = {}
         self._dropped: set[bytes] = set()
@@ -65,6 +77,12 @@ class NtfStore:
         self._changes = 0
         self._changed: dict[bytes, int] = {}
         self._registrations = Batcher(self._register)
+        self._received = Batcher(self._receive)
+        self._loaded = Batcher(self._load_many)
+        self.servers = DatabaseServerStore(database)
+        """The subscriptions and routers that subscribers of this process use."""
+        self.restrictions = Restrictions()
+        """Throttles, pauses and alerts in force."""
 
     async def start(self) -> None:
         def newest(tx: Transaction) -> int:
@@ -72,13 +90,17 @@ class NtfStore:
             [[pending_seq]] = tx.query("SELECT COALESCE(MAX(seq), 0) FROM pending_pushes")
             return int(max(seq, pending_seq))
 
-        # Never a number that was used and deleted: the journal compares them over many runs.
-        self._alone.last_seq = max(await self.database.read(newest), int(time.time() * 1e6) - 1)
+        await self.load_restrictions()
+        await self.coordinator.start(await self.database.read(newest))
+
+    async def load_restrictions(self) -> None:
+        """Read the restrictions again."""
+        self.restrictions.replace(await self.database.read(read_restrictions))
 
     @property
     def last_seq(self) -> int:
-        """The greatest `seq` that was taken so far."""
-        return self.sharing.last_seq
+        """The greatest `seq` that this process has taken."""
+        return self.coordinator.last_seq
 
     # Tokens.
 
@@ -96,8 +118,25 @@ class NtfStore:
     ) -> list[Subscription]:
         """Return the subscriptions and cache the tokens, including those of the subscriptions.
 
-        Tokens that change during the read are read again: the reader may have seen a stale row.
+        Several processes do not answer from their caches, so their clients share reads.
         """
+        if self._is_shared:
+            return await self._loaded.submit((token_ids, subscription_ids))
+        return await self._load(token_ids, subscription_ids)
+
+    async def _load_many(
+        self, wanted: list[tuple[Sequence[bytes], Sequence[bytes]]]
+    ) -> list[list[Subscription]]:
+        token_ids = {item for some, _ in wanted for item in some}
+        subscription_ids = {item for _, some in wanted for item in some}
+        subs = await self._load(list(token_ids), list(subscription_ids))
+        found = {sub.subscription_id: sub for sub in subs}
+        return [[found[item] for item in some if item in found] for _, some in wanted]
+
+    async def _load(
+        self, token_ids: Sequence[bytes], subscription_ids: Sequence[bytes]
+    ) -> list[Subscription]:
+        """Read tokens again that change during the read, which may have seen a stale row."""
 
         def load(tx: Transaction) -> tuple[list[Token], list[Subscription]]:
             subs, substitutes = subscriptions.find_many(tx, subscription_ids)
@@ -171,15 +210,16 @@ class NtfStore:
         now, expires_at = self._times()
 
         def register(tx: Transaction) -> tuple[list[Registration], list[bytes]]:
-            first = self.sharing.take(tx, len(many))
-            numbered = [(new, seq) for seq, new in enumerate(many, first)]
+            numbered = list(zip(many, self.coordinator.take(tx, len(many)), strict=True))
             registered = tokens.register_many(tx, numbered, now, expires_at)
+            if registered.removed:
+                self.coordinator.take_deleted(tx)
             pushes = {
                 token.token_id: pending.verification(token, seq, now, expires_at)
                 for token, (_, seq) in zip(registered.tokens, numbered, strict=True)
                 if token is not None
             }
-            claimed = {push.token_id for push in self.sharing.claim(tx, list(pushes.values()))}
+            claimed = {push.token_id for push in self.coordinator.claim(tx, list(pushes.values()))}
             return [
                 Registration(
                     token,
@@ -198,8 +238,14 @@ class NtfStore:
 
     async def collect_unverified(self, seconds: float, limit: int) -> list[bytes]:
         """Remove and return a page of tokens that were not verified for so many seconds."""
-        before = round((time.time() - seconds) * 1000)
-        removed = await self.database.write(lambda tx: tokens.collect_unverified(tx, before, limit))
+        before = round((steady_time() - seconds) * 1000)
+
+        def collect(tx: Transaction) -> list[bytes]:
+            removed = tokens.collect_unverified(tx, before, limit)
+            self.coordinator.take_deleted(tx)
+            return removed
+
+        removed = await self.database.write(collect)
         for token_id in removed:
             self._forget(token_id)
         return removed
@@ -215,7 +261,9 @@ class NtfStore:
             if token is None:
                 return None, [], []
             due = pending.due_for(tx, [token_id], now, PushKind.MESSAGE)
-            return token, removed, self.sharing.claim(tx, due)
+            if removed:
+                self.coordinator.take_deleted(tx)
+            return token, removed, self.coordinator.claim(tx, due)
 
         token, removed, pushes = await self.database.write(verify)
         for other in removed:
@@ -226,27 +274,56 @@ class NtfStore:
 
     async def replace(
         self, token_id: bytes, device: DeviceToken, code: bytes
-    ) -> tuple[Token | None, list[PendingPush]]:
+    ) -> tuple[Token | None, list[PendingPush], list[bytes]]:
+        """Return the token, its pending verification, and tokens removed to make room for it."""
         now, expires_at = self._times()
 
-        def replace(tx: Transaction) -> tuple[Token | None, list[PendingPush]]:
-            seq = self.sharing.take(tx, 1)
+        def replace(tx: Transaction) -> tuple[Token | None, list[PendingPush], list[bytes]]:
+            [seq] = self.coordinator.take(tx, 1)
             token = tokens.replace_device(tx, token_id, device, code, seq, now, expires_at)
+            removed = tokens.make_room(tx, [encode_device(device)])
+            if removed:
+                self.coordinator.take_deleted(tx)
             due = pending.due_for(tx, [token_id], now, PushKind.VERIFICATION)
-            return token, self.sharing.claim(tx, due)
+            return None if token_id in removed else token, self.coordinator.claim(tx, due), removed
 
-        token, pushes = await self.database.write(replace)
+        token, pushes, removed = await self.database.write(replace)
+        for other in removed:
+            self._forget(other)
         if token is not None:
             self._replace(token)
-        return token, pushes
+        return token, pushes, removed
 
     async def delete_token(self, token_id: bytes) -> None:
-        await self.database.write(lambda tx: tokens.delete(tx, token_id))
+        def delete(tx: Transaction) -> None:
+            tokens.delete(tx, token_id)
+            self.coordinator.take_deleted(tx)
+
+        await self.database.write(delete)
         self._forget(token_id)
+
+    async def mark_seen(self, seen: Sequence[Token]) -> tuple[list[bytes], list[PendingPush]]:
+        """Record that owners were seen; return the tokens that this restored, and their pushes."""
+        now, _ = self._times()
+        token_ids = [token.token_id for token in seen]
+
+        def mark(tx: Transaction) -> tuple[list[bytes], list[PendingPush]]:
+            restored = owners.mark_seen(tx, token_ids, now)
+            due = pending.due_for(tx, restored, now) if restored else []
+            return restored, self.coordinator.claim(tx, due)
+
+        result = await self.database.write(mark)
+        self.refresh([replace(token, seen_at=now) for token in seen])
+        return result
+
+    def forget_tokens(self, token_ids: Iterable[bytes]) -> None:
+        """Read tokens again when they are needed: something else changed them."""
+        for token_id in token_ids:
+            self._forget(token_id)
 
     async def set_cron(self, token_id: bytes, minutes: int) -> None:
         now, _ = self._times()
-        await self.database.write(lambda tx: tokens.request_cron(tx, token_id, minutes, now))
+        await self.database.write(lambda tx: wakeups.request_cron(tx, token_id, minutes, now))
 
     # Subscriptions.
 
@@ -255,7 +332,7 @@ class NtfStore:
     ) -> list[Added | SubscriptionRefusal]:
         def add(tx: Transaction) -> list[Added | SubscriptionRefusal]:
             results = subscriptions.add_many(tx, new, limit)
-            self.sharing.added(
+            self.coordinator.added(
                 tx, [item for item in results if isinstance(item, Added) and item.is_new]
             )
             return results
@@ -263,124 +340,51 @@ class NtfStore:
         return await self.database.write(add)
 
     async def delete_subscription(self, subscription_id: bytes) -> None:
-        await self.database.write(lambda tx: subscriptions.delete(tx, subscription_id))
+        def delete(tx: Transaction) -> None:
+            subscriptions.delete(tx, subscription_id)
+            self.coordinator.take_deleted(tx)
 
-    async def collect_unused_servers(self, seconds: float) -> None:
-        """Remove messaging routers that have had no subscription for so many seconds."""
-        now = round(time.time() * 1000)
-        before = now - round(seconds * 1000)
-        await self.database.write(lambda tx: subscriptions.collect_unused_servers(tx, now, before))
-
-    async def all_inactive(self) -> None:
-        await self.database.write(subscriptions.all_inactive)
-
-    async def servers(self) -> list[ServerRecord]:
-        return await self.database.read(subscriptions.servers)
-
-    async def proven_servers(self) -> set[int]:
-        return await self.database.read(subscriptions.proven_servers)
-
-    async def delete_unused_servers(self) -> None:
-        await self.database.write(subscriptions.delete_unused_servers)
-
-    # heliograph.ntf.store.subscription_store.SubscriptionStore
-
-    async def page(
-        self, server_id: int, after: bytes, limit: int, associated: bool | None
-    ) -> list[QueueKey]:
-        return await self.database.read(
-            lambda tx: subscriptions.page(tx, server_id, after, limit, associated=associated)
-        )
-
-    async def set_statuses(
-        self, server_id: int, statuses: Sequence[tuple[bytes, NtfSubStatus, bool]]
-    ) -> None:
-        await self.database.write(lambda tx: subscriptions.set_statuses(tx, server_id, statuses))
-
-    async def confirm(self, server_id: int, page: SubscriptionRange, associated: bool) -> None:
-        await self.database.write(
-            lambda tx: subscriptions.confirm(tx, server_id, *page, associated)
-        )
-
-    async def set_ended(
-        self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
-    ) -> list[bytes]:
-        return await self.database.write(
-            lambda tx: subscriptions.set_ended(tx, server_id, notifier_ids, state)
-        )
-
-    async def reclaim(self, server_id: int, notifier_ids: Sequence[bytes]) -> list[QueueKey]:
-        return []  # nobody else subscribes for this router
-
-    async def replace_state(
-        self,
-        server_id: int,
-        before: SubscriptionState,
-        after: SubscriptionState,
-        associated: bool | None = None,
-    ) -> None:
-        await self.database.write(
-            lambda tx: subscriptions.replace_state(
-                tx, server_id, before, after, associated=associated
-            )
-        )
-
-    async def refuse(self, server_id: int, error: bytes) -> None:
-        await self.database.write(lambda tx: subscriptions.refuse(tx, server_id, error))
-
-    async def service(self, server_id: int) -> ServerRecord:
-        return await self.database.read(lambda tx: subscriptions.server(tx, server_id))
-
-    async def set_service(self, server: ServerRecord) -> None:
-        await self.database.write(
-            lambda tx: subscriptions.set_service(
-                tx,
-                server.server_id,
-                server.service_chain,
-                server.service_key,
-                server.service_id,
-            )
-        )
-
-    async def associated(self, server_id: int) -> AssociatedIds:
-        return await self.database.read(lambda tx: associations.associated(tx, server_id))
-
-    async def queue_keys(self, server_id: int, notifier_ids: Sequence[bytes]) -> list[QueueKey]:
-        return await self.database.read(
-            lambda tx: subscriptions.queue_keys(tx, server_id, notifier_ids)
-        )
-
-    async def forget_deleted(self, server_id: int, notifier_ids: Sequence[bytes]) -> None:
-        await self.database.write(
-            lambda tx: associations.forget_deleted(tx, server_id, notifier_ids)
-        )
-
-    async def set_surplus(self, server_id: int, count: int, ids_hash: bytes) -> None:
-        await self.database.write(
-            lambda tx: associations.set_surplus(tx, server_id, count, ids_hash)
-        )
-
-    async def clear_association(self, server_id: int) -> None:
-        await self.database.write(lambda tx: associations.clear(tx, server_id))
+        await self.database.write(delete)
 
     # Notifications and pending pushes.
 
-    async def receive(self, server_id: int, incoming: list[Incoming]) -> pending.StoredBatch:
+    async def receive(self, server_id: int, incoming: list[Incoming]) -> receiving.StoredBatch:
+        if self._is_shared:
+            return await self._received.submit((server_id, incoming))
+        [stored] = await self._receive([(server_id, incoming)])
+        return stored
+
+    async def _receive(
+        self, batches: list[tuple[int, list[Incoming]]]
+    ) -> list[receiving.StoredBatch]:
+        """Store batches of several messaging routers in one transaction."""
         now, expires_at = self._times()
+        coordinator = self.coordinator
 
-        def receive(tx: Transaction) -> pending.StoredBatch:
-            first = self.sharing.take(tx, len(incoming))
-            stored = pending.receive(
-                tx, server_id, incoming, first, now, expires_at, history=self._is_shared
-            )
-            return stored._replace(pushes=self.sharing.claim(tx, stored.pushes))
+        def receive(tx: Transaction) -> list[receiving.StoredBatch]:
+            queues = [(server, item.notifier_id) for server, some in batches for item in some]
+            coordinator.lock_tokens(tx, queues)
+            seqs = iter(coordinator.take(tx, len(queues)))
+            return [
+                receiving.receive(
+                    tx,
+                    server_id,
+                    incoming,
+                    [*islice(seqs, len(incoming))],
+                    now,
+                    expires_at,
+                    owner=coordinator.owner,
+                    restrictions=self.restrictions,
+                )
+                for server_id, incoming in batches
+            ]
 
-        return await self.database.write(receive)
+        return _latest_pushes(await self.database.write_beside(receive))
 
     async def pending_page(
         self, after: pending.Cursor, limit: int
     ) -> tuple[list[PendingPush], pending.Cursor | None]:
-        return await self.database.write(lambda tx: pending.page(tx, after, limit))
+        return await self.database.write_beside(lambda tx: pending.page(tx, after, limit))
 
     async def read(self, function: Callable[[Transaction], T]) -> T:
         return await self.database.read(function)

@@ -8,9 +8,10 @@ from heliograph.crypto.errors import CryptoError
 from heliograph.crypto.keys import KeyPair, dh
 from heliograph.db.dialects import Row, Transaction
 from heliograph.ntf.lifecycle import TokenEvent, TokenTransition, may_verify, step
-from heliograph.ntf.store import associations
+from heliograph.ntf.store import owners
 from heliograph.ntf.store.devices import decode_device, encode_device
 from heliograph.ntf.store.records import PushKind, Token
+from heliograph.ntf.store.subscriptions import associations
 from heliograph.wire.ntf.tokens import (
     DeviceToken,
     PushProvider,
@@ -23,6 +24,8 @@ _MAX_REMOVED = 200
 """Registrations that make room at once: an imported device may have any number."""
 
 _UNVERIFIED = f"('{TokenStatus.REGISTERED.value}', '{TokenStatus.CONFIRMED.value}')"
+ROW_COST = 3
+"""What fetching, decoding and caching a token costs, in times of decoding one (measured)."""
 _PAIRS = 100
 """Pairs of device and key in one query."""
 _SUBSTITUTE = (
@@ -31,9 +34,10 @@ _SUBSTITUTE = (
     TokenStatus.ACTIVE.value,
     *(bytes(size) for size in (44, 48, 32, 32)),
     0,
+    0,
 )
 
-COLUMNS = "token_id, device, status, auth_key, dh_private, dh_secret, code, cron_minutes"
+COLUMNS = "token_id, device, status, auth_key, dh_private, dh_secret, code, cron_minutes, seen_at"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +59,22 @@ def token_of(row: Row) -> Token:
     return Token(token_id, decode_device(device), TokenStatus(status), *rest)
 
 
+def lock(tx: Transaction, token_ids: Collection[bytes]) -> None:
+    """Keep other processes from changing tokens and what belongs to them, pushes for example.
+
+    Tokens are locked in one order, and before anything of theirs, so that nobody waits for ever.
+    """
+    tx.lock(
+        "SELECT COUNT(*) FROM (SELECT 1 FROM tokens WHERE token_id IN {in}"
+        " ORDER BY token_id FOR NO KEY UPDATE) locked",
+        list(token_ids),
+    )
+
+
 def find(tx: Transaction, token_id: bytes) -> Token | None:
-    rows = tx.query(f"SELECT {COLUMNS} FROM tokens WHERE token_id = ?", (token_id,))
+    """Find a token; locked, in a transaction that writes."""
+    locking = tx.locking(" FOR NO KEY UPDATE")
+    rows = tx.query(f"SELECT {COLUMNS} FROM tokens WHERE token_id = ?{locking}", (token_id,))
     return token_of(rows[0]) if rows else None
 
 
@@ -64,7 +82,7 @@ def find_many(tx: Transaction, token_ids: list[bytes]) -> list[Token]:
     """Return the tokens; unknown IDs cost as much, so that the time does not distinguish them."""
     rows = tx.query_in(f"SELECT {COLUMNS} FROM tokens WHERE token_id IN {{in}}", token_ids)
     found = [token_of(row) for row in rows]
-    for _ in range(len(token_ids) - len(found)):
+    for _ in range(ROW_COST * (len(token_ids) - len(found))):
         token_of(_SUBSTITUTE)
     return found
 
@@ -100,7 +118,7 @@ def register_many(
     for pair, (new, seq) in zip(pairs, registrations, strict=True):
         token = known.get(pair)
         if token is None:
-            token = _made(new)
+            token = _made(new, now)
             created.append(_row(token, pair[0], now))
         elif not _has_secret(token, new):
             results.append(None)
@@ -113,13 +131,14 @@ def register_many(
         verifications[token.token_id] = _verification(token, seq, now, expires_at)
     tx.many(
         f"INSERT INTO tokens ({COLUMNS}, created_at, unverified_since)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         created,
     )
     tx.many(_SET_UNVERIFIED, [(now, token_id) for token_id, _ in repeated])
+    owners.mark_seen(tx, [token_id for token_id, _ in repeated], now)
     tx.many(_REMOVE_PENDING, repeated)
     tx.many(ADD_PENDING, list(verifications.values()))
-    removed = _make_room(tx, {row[1] for row in created})
+    removed = make_room(tx, {row[1] for row in created})
     gone = set(removed)
     return RegisteredTokens(
         [None if token is None or token.token_id in gone else token for token in results], removed
@@ -141,12 +160,13 @@ def _find_pairs(
         chunk = unique[start : start + _PAIRS]
         condition = " OR ".join(["(device = ? AND auth_key = ?)"] * len(chunk))
         values = [value for pair in chunk for value in pair]
-        for row in tx.query(f"SELECT {COLUMNS} FROM tokens WHERE {condition}", values):
+        locking = tx.locking(" ORDER BY token_id FOR NO KEY UPDATE")
+        for row in tx.query(f"SELECT {COLUMNS} FROM tokens WHERE {condition}{locking}", values):
             found[row[1], row[3]] = token_of(row)
     return found
 
 
-def _make_room(tx: Transaction, devices: Collection[str]) -> list[bytes]:
+def make_room(tx: Transaction, devices: Collection[str]) -> list[bytes]:
     """Remove and return the oldest unverified tokens of devices that have too many.
 
     A token that the provider rejected before it was verified counts, too.
@@ -186,7 +206,7 @@ def _delete_all(tx: Transaction, token_ids: list[bytes]) -> list[bytes]:
     return token_ids
 
 
-def _made(new: NewToken) -> Token:
+def _made(new: NewToken, now: int) -> Token:
     return Token(
         new.token_id,
         new.device,
@@ -195,6 +215,7 @@ def _made(new: NewToken) -> Token:
         new.keys.private,
         new.dh_secret,
         new.code,
+        seen_at=now,
     )
 
 
@@ -208,6 +229,7 @@ def _row(token: Token, device: str, now: int) -> Row:
         token.dh_secret,
         token.code,
         0,
+        now,
         now,
         now,
     )
@@ -288,72 +310,16 @@ def set_statuses(tx: Transaction, changed: Sequence[Token]) -> None:
 
 def delete(tx: Transaction, token_id: bytes) -> None:
     """Delete a token with its subscriptions, notifications and pending pushes."""
+    lock(tx, [token_id])
     associations.keep_deleted(tx, "token_id", token_id)
-    for table in ("tokens", "subscriptions", "last_notifications", "pending_pushes"):
+    for table in (
+        "tokens",
+        "slowed_tokens",
+        "subscriptions",
+        "last_notifications",
+        "pending_pushes",
+    ):
         tx.execute(f"DELETE FROM {table} WHERE token_id = ?", (token_id,))
-
-
-class CronDue(NamedTuple):
-    """A token whose periodic wake-up is due."""
-
-    token_id: bytes
-    minutes: int
-    provider: str
-
-
-def request_cron(tx: Transaction, token_id: bytes, minutes: int, now: int) -> None:
-    """Set the interval of periodic wake-ups; the first is due one interval from now.
-
-    A changed interval counts from the last wake-up.
-    """
-    rows = tx.query("SELECT cron_minutes, cron_due_at FROM tokens WHERE token_id = ?", (token_id,))
-    for before, due_at in rows:
-        if not minutes:
-            due_at = None
-        elif due_at is None:
-            due_at = now + minutes * 60_000
-        else:
-            due_at = max(due_at + (minutes - before) * 60_000, now)
-        set_cron(tx, token_id, minutes, due_at)
-
-
-def set_cron(tx: Transaction, token_id: bytes, minutes: int, due_at: int | None) -> None:
-    set_crons(tx, [(minutes, due_at, token_id)])
-
-
-def set_crons(tx: Transaction, rows: Sequence[tuple[int, int | None, bytes]]) -> None:
-    """Set interval in minutes and time of the next wake-up, for each token ID."""
-    tx.many("UPDATE tokens SET cron_minutes = ?, cron_due_at = ? WHERE token_id = ?", rows)
-
-
-def count_cron_due(tx: Transaction, after: int, until: int) -> int:
-    """Return how many wake-ups fall due later than `after`, up to `until`."""
-    [[count]] = tx.query(
-        "SELECT COUNT(*) FROM tokens WHERE status = ? AND cron_due_at > ? AND cron_due_at <= ?",
-        (TokenStatus.ACTIVE.value, after, until),
-    )
-    return int(count)
-
-
-def cron_due(tx: Transaction, now: int, limit: int) -> list[CronDue]:
-    """Return the tokens whose wake-ups have been due for longest."""
-    rows = tx.query(
-        "SELECT token_id, cron_minutes, device FROM tokens WHERE cron_due_at <= ? AND status = ?"
-        " ORDER BY cron_due_at LIMIT ?",
-        (now, TokenStatus.ACTIVE.value, limit),
-    )
-    return [
-        CronDue(token_id, minutes, device.partition(" ")[0]) for token_id, minutes, device in rows
-    ]
-
-
-def rebase_cron(tx: Transaction, now: int, longest: float) -> None:
-    """Bring wake-ups that are further away than `longest` intervals back to one interval."""
-    tx.execute(
-        "UPDATE tokens SET cron_due_at = CAST(? AS BIGINT) + CAST(cron_minutes AS BIGINT) * 60000"
-        " WHERE cron_due_at > CAST(? AS BIGINT) + CAST(cron_minutes AS BIGINT) * ?",
-        (now, now, int(60_000 * longest)),
-    )
 
 
 ADD_PENDING = (
@@ -363,13 +329,29 @@ ADD_PENDING = (
     " seq = excluded.seq, expires_at = excluded.expires_at"
 )
 """An existing row keeps its times: a failing provider is not retried sooner."""
+ADD_CLAIMED = (
+    "INSERT INTO pending_pushes"
+    " (token_id, kind, provider, seq, since, attempts, next_at, expires_at, owner)"
+    " VALUES (?, ?, ?, ?, ?, 0, ?, ?, ?) ON CONFLICT (token_id, kind) DO UPDATE SET"
+    " seq = excluded.seq, expires_at = excluded.expires_at, owner = CASE WHEN pending_pushes.owner"
+    " IN (SELECT process_id FROM processes) THEN pending_pushes.owner"
+    " WHEN pending_pushes.next_at > excluded.next_at THEN NULL ELSE excluded.owner END"
+)
+"""As `ADD_PENDING`; a push that is due, and that no living process has claimed, is claimed."""
 
 
 def pending_row(
-    token_id: bytes, kind: PushKind, provider: str, seq: int, now: int, expires_at: int
+    token_id: bytes,
+    kind: PushKind,
+    provider: str,
+    seq: int,
+    now: int,
+    expires_at: int,
+    next_at: int | None = None,
 ) -> Row:
-    """Return the parameters of `ADD_PENDING`."""
-    return token_id, kind.value, provider, seq, now, now, expires_at
+    """Return the parameters of `ADD_PENDING`. It is due at once, unless `next_at` is later."""
+    at = now if next_at is None else next_at
+    return token_id, kind.value, provider, seq, now, at, expires_at
 
 
 _REMOVE_PENDING = "DELETE FROM pending_pushes WHERE token_id = ? AND kind = ?"

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from heliograph.crypto.certificates import TlsCredentials, create_authority
 from heliograph.ntf.store.records import AssociatedIds, QueueAccount, QueueKey
-from heliograph.ntf.store.subscription_store import SubscriptionStore
-from heliograph.ntf.store.subscriptions import ServerRecord
+from heliograph.ntf.store.subscriptions.servers import ServerRecord
+from heliograph.ntf.store.subscriptions.subscription_store import SubscriptionStore
 from heliograph.transport.client import Client
 from heliograph.transport.errors import Disconnected, RequestRefused
 from heliograph.transport.handshake import Service, ServiceCredentials

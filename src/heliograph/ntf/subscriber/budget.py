@@ -16,7 +16,7 @@ class EventBudget:
     """The budget of one connection, in worthless events a second."""
 
     def __init__(self, now: float, rate: float = RATE) -> None:
-        self._rate = rate
+        self.rate = rate
         self._left = self._burst = rate * BURST_SECONDS
         self._at = now
         self._paused = 0.0
@@ -28,8 +28,8 @@ class EventBudget:
 
     def spend(self, count: int, now: float) -> float:
         """Take `count` worthless events and return the seconds to pause reading."""
-        self._left = min(self._left + (now - self._at) * self._rate, self._burst) - count
+        self._left = min(self._left + (now - self._at) * self.rate, self._burst) - count
         self._at = now
-        pause = max(-self._left / self._rate, 0.0)
+        pause = max(-self._left / self.rate, 0.0)
         self._paused += pause
         return pause

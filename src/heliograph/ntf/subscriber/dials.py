@@ -1,8 +1,10 @@
 """Admission of connections to messaging routers, whose addresses any client may name.
 
-Dials are bounded in all and per host, whatever identities the addresses have; connections, too.
+Dials are bounded in all and per host, whatever identities, other hosts and names the addresses
+have; connections, too.
 Routers that worked before have slots of their own. Among the others, those that failed least often
-come first, so that a new router does not wait behind any number of silent ones.
+come first, and of those that were never dialed the newest, so that a new router does not wait
+behind any number of silent ones.
 """
 
 import asyncio
@@ -10,9 +12,11 @@ import heapq
 import itertools
 import resource
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+
+from heliograph.transport.errors import ConnectFailed
 
 __all__ = ["DialLimits", "Dials", "Slot"]
 
@@ -99,6 +103,10 @@ class Dials:
         self._connections: Counter[str] = Counter()
         self._total = 0
         self._order = itertools.count()
+        self._named: Counter[str] = Counter()
+        """How many addresses name a host."""
+        self._dialed: set[str] = set()
+        """IP addresses that unproven routers were dialed at a moment ago."""
 
     @property
     def in_flight(self) -> int:
@@ -108,11 +116,41 @@ class Dials:
     def waiting(self) -> int:
         return sum(len(line) for pool in self._pools.values() for line in pool.waiting.values())
 
+    @contextmanager
+    def named(self, hosts: Sequence[str]) -> Iterator[None]:
+        """Count the hosts of a router's address, for as long as it has a subscriber."""
+        self._named.update(hosts)
+        try:
+            yield
+        finally:
+            self._named.subtract(hosts)
+            for host in hosts:
+                if not self._named[host]:
+                    del self._named[host]
+
+    def busiest(self, hosts: Sequence[str]) -> str:
+        """Return the host that most addresses name: the bounds of `slot` must hold for that one."""
+        return max(hosts, key=lambda host: self._named[host])
+
+    def pace(self, ip: str) -> None:
+        """Raise `ConnectFailed` if an unproven router was dialed there a moment ago.
+
+        Any number of names may stand for one IP address.
+        """
+        if ip in self._dialed:
+            raise ConnectFailed("other routers at this address were dialed a moment ago")
+        if self._limits.host_interval:
+            self._dialed.add(ip)
+            # Less than between dials of one host, which begin with the name.
+            delay = self._limits.host_interval / 2
+            asyncio.get_running_loop().call_later(delay, self._dialed.discard, ip)
+
     @asynccontextmanager
     async def slot(self, host: str, *, is_proven: bool, failures: int) -> AsyncIterator[Slot]:
         """Wait until a dial of `host` is admitted; the slot lasts until the connection ended."""
         pool = self._pools[is_proven]
-        future = pool.push(host, failures, next(self._order))
+        order = next(self._order)
+        future = pool.push(host, failures, order if failures or is_proven else -order)
         self._admit(pool)
         try:
             await future

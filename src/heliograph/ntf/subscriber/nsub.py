@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from heliograph.ntf.store.records import QueueKey
-from heliograph.ntf.store.subscription_store import Status
+from heliograph.ntf.store.subscriptions.subscription_store import Status
 from heliograph.transport.client import Client, ClientRequest
 from heliograph.transport.errors import (
     ClientError,
@@ -85,6 +85,7 @@ class NsubSender:
 
     async def send(self, queues: Sequence[QueueKey]) -> NsubResults:
         results = NsubResults()
+        # Not a TaskScope: the tasks end with this call, and the first failure is its own.
         async with asyncio.TaskGroup() as group:
             for start in range(0, len(queues), self._size):
                 await self._slots.acquire()

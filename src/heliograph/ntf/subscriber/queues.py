@@ -6,9 +6,12 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import NamedTuple
 
-from heliograph.ntf.observer import NtfObserver
+from heliograph.ntf.observing.observer import NtfObserver
 from heliograph.ntf.store.records import QueueAccount, QueueKey
-from heliograph.ntf.store.subscription_store import SubscriptionRange, SubscriptionStore
+from heliograph.ntf.store.subscriptions.subscription_store import (
+    SubscriptionRange,
+    SubscriptionStore,
+)
 from heliograph.ntf.subscriber.association import ServiceAssociation
 from heliograph.ntf.subscriber.nsub import NsubResults, NsubSender
 from heliograph.ntf.subscriber.settings import (
@@ -132,6 +135,7 @@ class QueueSubscriber:
         slots = asyncio.Semaphore(MAX_PAGES_IN_FLIGHT)
         count = 0
         try:
+            # Not a TaskScope: the tasks end with this call, and the first failure is its own.
             async with contextlib.aclosing(pages), asyncio.TaskGroup() as group:
                 async for page in pages:
                     await slots.acquire()
@@ -176,6 +180,9 @@ class QueueSubscriber:
         if confirming:
             for span in page.spans():
                 await self._store.confirm(server_id, span, results.mostly_associated)
+        if results.associated:
+            ids = [queue.notifier_id for queue in results.associated]
+            await self._store.keep_missing(server_id, ids)
 
     def report(self, reports: list[SubscriptionReport]) -> None:
         if reports:

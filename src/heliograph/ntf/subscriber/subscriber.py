@@ -14,21 +14,30 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from heliograph.db.errors import DatabaseError
-from heliograph.ntf.observer import NtfObserver
+from heliograph.net.public import Address
+from heliograph.ntf.observing.observer import NtfObserver
 from heliograph.ntf.store.records import Incoming, QueueKey
-from heliograph.ntf.store.subscription_store import SubscriptionStore
-from heliograph.ntf.store.subscriptions import ServerRecord
+from heliograph.ntf.store.restrictions import NO_RESTRICTIONS, Restrictions
+from heliograph.ntf.store.subscriptions.servers import ServerRecord
+from heliograph.ntf.store.subscriptions.subscription_store import SubscriptionStore
 from heliograph.ntf.subscriber.association import ServiceAssociation
 from heliograph.ntf.subscriber.budget import EventBudget
-from heliograph.ntf.subscriber.confirmer import Confirmer
 from heliograph.ntf.subscriber.dials import Dials
-from heliograph.ntf.subscriber.inbox import Inbox
+from heliograph.ntf.subscriber.inbox import Confirmer, Inbox
 from heliograph.ntf.subscriber.nonces import RecentNonces
+from heliograph.ntf.subscriber.pausing import ReadingPauses, Throttle
 from heliograph.ntf.subscriber.queues import QueueSubscriber
 from heliograph.ntf.subscriber.settings import Receive, SubscriberSettings
+from heliograph.runtime.clock import steady_time
 from heliograph.tasks import TaskScope
 from heliograph.transport.client import Client
-from heliograph.transport.errors import AddressRefused, ClientError, Disconnected, HandshakeFailed
+from heliograph.transport.errors import (
+    AddressRefused,
+    ClientError,
+    Disconnected,
+    HandshakeFailed,
+    UnexpectedReply,
+)
 from heliograph.transport.protocols import Response
 from heliograph.wire import smp
 from heliograph.wire.addresses import ServerAddress
@@ -43,6 +52,7 @@ DRAIN_SECONDS = 0.2
 """Time to read what has arrived before a connection to such a router is aborted."""
 ABUSE_ATTEMPTS = 20
 """Failed attempts that a router is taken to have had after it was left for abuse."""
+LOG_INTERVAL = 60.0
 MAX_EVENTS = 2_000
 """Pause reading while more END and DELD than this are not stored."""
 PRIVATE_ADDRESS_ERROR = b"the router's address is private"
@@ -53,8 +63,7 @@ _SERVICE_REFUSED = (TransportError.HANDSHAKE_BAD_SERVICE, TransportError.HANDSHA
 class SmpSubscriber:
     """A subscriber to one messaging router; `run` until cancelled.
 
-    It joins the parts of one connection (queues, association, inbox, confirmations, budget), and
-    has the reasons for which reading is paused.
+    It joins the parts of one connection (queues, association, inbox, confirmations, budget).
     """
 
     def __init__(
@@ -68,6 +77,7 @@ class SmpSubscriber:
         dials: Dials,
         *,
         is_proven: bool = False,
+        restrictions: Restrictions = NO_RESTRICTIONS,
         on_resubscribed: Callable[[], None] = lambda: None,
     ) -> None:
         self.address = address
@@ -93,14 +103,14 @@ class SmpSubscriber:
         self._new: list[QueueKey] = []
         self._work = asyncio.Event()
         self._is_lost = False
-        self._inbox = Inbox(lambda paused: self._set_paused("store", paused), self._stored)
+        self._pauses = ReadingPauses(lambda: self.client)
+        self._throttle = Throttle(restrictions, server.server_id, self._pauses)
+        self._inbox = Inbox(functools.partial(self._pauses.set, "store"))
         self._confirmer: Confirmer | None = None
         self._nonces = RecentNonces()
         self._budget: EventBudget | None = None
         self._is_abusive = False
-        self._resume_timer: asyncio.TimerHandle | None = None
-        self._paused: set[str] = set()
-        """Reasons why nothing is read now."""
+        self._logged_at = -math.inf
         self._incoming: list[Incoming] = []
         self._ended: list[bytes] = []
         self._deleted: list[bytes] = []
@@ -136,13 +146,20 @@ class SmpSubscriber:
         return self._inbox.waiting
 
     async def run(self) -> None:
+        """Connect and subscribe, again and again."""
+        hosts = [host.text.lower().removesuffix(".") for host in self.address.hosts]
+        with self._dials.named(hosts):
+            await self._run(hosts)
+
+    async def _run(self, hosts: list[str]) -> None:
         attempts, healthy_at = 0, -math.inf
         while True:
             began = None
             try:
                 await self._inbox.all_stored()
+                host = self._dials.busiest(hosts)
                 async with self._dials.slot(
-                    self.address.hosts[0].text, is_proven=self.is_proven, failures=attempts
+                    host, is_proven=self.is_proven, failures=attempts
                 ) as slot:
                     try:
                         await self._connect()
@@ -156,9 +173,7 @@ class SmpSubscriber:
                 attempts = 0
                 await self._wait_for_another_address()
             except ClientError as exc:
-                # A client may name any number of routers: only the first failure is logged.
-                level = logging.DEBUG if attempts and not self._is_stable(began) else logging.INFO
-                logger.log(level, "a messaging router cannot be reached: %s", type(exc).__name__)
+                self._log_failure(exc, is_news=not attempts or self._is_stable(began))
             except DatabaseError as exc:
                 logger.error("subscriptions cannot be read or written, retrying: %s", exc)
             except Exception:
@@ -172,6 +187,13 @@ class SmpSubscriber:
                 attempts, healthy_at = 0, now
             attempts += 1
             await asyncio.sleep(self._delay(attempts, now - healthy_at))
+
+    def _log_failure(self, failure: ClientError, *, is_news: bool) -> None:
+        """Log once a minute at most, and no repetition: a client may name any number of routers."""
+        now = time.monotonic()
+        if is_news and now - self._logged_at >= LOG_INTERVAL:
+            self._logged_at = now
+            logger.info("a messaging router cannot be reached: %s", type(failure).__name__)
 
     def _is_stable(self, began: float | None) -> bool:
         return began is not None and time.monotonic() - began >= self._settings.stable_after
@@ -187,14 +209,20 @@ class SmpSubscriber:
 
     async def _connect(self) -> None:
         service = await self._association.credentials()
+        client = self._settings.client
+        judges = client.socks is None or client.allow is not None  # else a proxy has no bounds
         self._is_lost = False
         self._work.clear()
         try:
             self.client = await Client.connect(
                 self.address,
-                replace(self._settings.client, receive_buffer=RECEIVE_BUFFER),
+                replace(
+                    client,
+                    receive_buffer=RECEIVE_BUFFER,
+                    allow=self._allow if judges else None,
+                ),
                 on_push=self._pushed,
-                on_disconnect=lambda client, reason: self._disconnected(),
+                on_disconnect=self._client_disconnected,
                 service=service,
             )
         except AddressRefused:
@@ -209,6 +237,14 @@ class SmpSubscriber:
             raise
         self._observer.smp_connected(self.server.server_id)
 
+    def _allow(self, ip: Address) -> bool:
+        allow = self._settings.client.allow
+        if allow is not None and not allow(ip):
+            return False
+        if not self.is_proven:
+            self._dials.pace(str(ip))
+        return True
+
     async def _wait_for_another_address(self) -> None:
         """Wait for a new subscription, or long: only the operator can help."""
         with contextlib.suppress(TimeoutError):
@@ -217,10 +253,11 @@ class SmpSubscriber:
 
     async def _serve(self) -> None:
         """Serve a connection until it ends, confirming what is stored."""
-        self._inbox.begin_connection()
         self._budget = EventBudget(time.monotonic(), self._settings.worthless_rate)
-        self._paused.clear()
-        self._confirmer = confirmer = Confirmer(self._connected())
+        self._pauses.reasons.clear()
+        answered = functools.partial(self._observer.traffic.server_answered, self.server.server_id)
+        self._confirmer = confirmer = Confirmer(self._connected(), answered)
+        self._inbox.begin_connection(confirmer.stored)
         async with TaskScope() as tasks:
             await confirmer.negotiate()
             if confirmer.is_supported:
@@ -285,16 +322,15 @@ class SmpSubscriber:
             case smp.DELD():
                 self._deleted.append(entity_id)
                 self._work.set()
-            case smp.PONG():
-                if self._confirmer is not None:
-                    self._confirmer.is_supported = True
+            case smp.PONG() if self._confirmer is not None and not self._confirmer.is_supported:
+                self._confirmer.is_supported = True
             case smp.ENDS():
                 # Another connection took our service over: reconnect, the later one wins.
                 self._disconnected()
             case _:
                 self._spend(1)
         if len(self._ended) + len(self._deleted) > MAX_EVENTS:
-            self._set_paused("events", True)
+            self._pauses.set("events", True)
 
     def _received(self, notifier_id: bytes, nmsg: smp.NMSG) -> Incoming:
         confirmer = self._confirmer
@@ -309,6 +345,7 @@ class SmpSubscriber:
         storing = self._receive(self.server.server_id, incoming)
         storing.add_done_callback(self._spend_on_unknown)
         self._inbox.put(storing, len(incoming))
+        self._throttle.spend(len(incoming), steady_time())
 
     def _spend_on_unknown(self, storing: asyncio.Future[int]) -> None:
         if not storing.cancelled() and storing.exception() is None:
@@ -325,20 +362,7 @@ class SmpSubscriber:
             self._is_abusive, self.is_proven, self._budget = True, False, None
             self._disconnected()
         elif pause:
-            self._set_paused("budget", True)
-            if self._resume_timer is not None:
-                self._resume_timer.cancel()
-            resume = functools.partial(self._set_paused, "budget", False)
-            self._resume_timer = asyncio.get_running_loop().call_later(pause, resume)
-
-    def _set_paused(self, reason: str, paused: bool) -> None:
-        (self._paused.add if paused else self._paused.discard)(reason)
-        if self.client is not None:
-            self.client.pause_reading() if self._paused else self.client.resume_reading()
-
-    def _stored(self, count: int) -> None:
-        if self._confirmer is not None:
-            self._confirmer.stored(count)
+            self._pauses.pause_for("budget", pause)
 
     async def _write_events(self) -> None:
         """Write END and DELD events of this session."""
@@ -358,7 +382,12 @@ class SmpSubscriber:
                 if reclaimed:
                     self._add(reclaimed)
 
-        self._set_paused("events", False)
+        self._pauses.set("events", False)
+
+    def _client_disconnected(self, client: Client, reason: Exception | None) -> None:
+        if isinstance(reason, UnexpectedReply):
+            self._is_abusive = True  # it sent what no router sends
+        self._disconnected()
 
     def _disconnected(self) -> None:
         self._is_lost = True

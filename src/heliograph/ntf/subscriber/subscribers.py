@@ -7,10 +7,11 @@ import logging
 from collections.abc import Iterator, Mapping
 
 from heliograph.db.errors import DatabaseError
-from heliograph.ntf.observer import NtfObserver
+from heliograph.ntf.observing.observer import NtfObserver
 from heliograph.ntf.store.records import QueueKey
-from heliograph.ntf.store.subscription_store import ServerStore
-from heliograph.ntf.store.subscriptions import ServerRecord
+from heliograph.ntf.store.restrictions import NO_RESTRICTIONS, Restrictions
+from heliograph.ntf.store.subscriptions.servers import ServerRecord
+from heliograph.ntf.store.subscriptions.subscription_store import ServerStore
 from heliograph.ntf.subscriber.dials import Dials
 from heliograph.ntf.subscriber.settings import Receive, SubscriberSettings
 from heliograph.ntf.subscriber.subscriber import SmpSubscriber
@@ -34,7 +35,9 @@ class SmpSubscribers(Mapping[int, SmpSubscriber]):
         observer: NtfObserver,
         receive: Receive,
         settings: SubscriberSettings,
+        restrictions: Restrictions = NO_RESTRICTIONS,
     ) -> None:
+        self._restrictions = restrictions
         self.dials = Dials(settings.dials)
         self._store = store
         self._observer = observer
@@ -125,6 +128,7 @@ class SmpSubscribers(Mapping[int, SmpSubscriber]):
                 self._settings,
                 self.dials,
                 is_proven=is_proven,
+                restrictions=self._restrictions,
             )
             work = self._run(subscriber, self._running.get(server_id))
             self._running[server_id] = self._tasks.spawn(work, name="subscribe at a router")

@@ -1,32 +1,43 @@
-"""Turn findings into signed actions, unless there are more than a job may decide on.
+"""What all jobs share: turn findings into signed actions, unless there are too many.
+
+A job is a module with a function `decide` of a pipeline or Spark session, settings and a time.
 
 A finding that concerns a large share of a router is rather an error of the rule, or an outage that
 heals by itself, than so many single losses: then nothing is decided, and the operator is notified.
 """
 
+import json
 import time
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from heliograph.actions.contract import SECOND, Action, ActionKind, new_action
-from heliograph.actions.snapshots import list_snapshots
 from heliograph.crypto.keys import KeyPair
 from heliograph.documents import JsonMapping
-from heliograph.pipeline.decisions import foreign, reconcile
-from heliograph.pipeline.decisions.reconcile import ACTIONS, SURPLUS, SnapshotPair
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from heliograph.pipeline.runner import Pipeline
 
-__all__ = ["DecisionSettings", "Decisions", "decide_foreign", "reconcile_snapshots", "sign_all"]
+__all__ = [
+    "DecisionSettings",
+    "Decisions",
+    "RepairDecision",
+    "allowed_kinds",
+    "collect",
+    "incomplete",
+    "sign_all",
+    "without_current",
+]
 
+DAY = 86_400.0
 LEAST = 10
 """Decisions of a kind that a job may make, whatever share of all subjects they are."""
+RENEWED_SHARE = 0.1
+"""Share of its validity before the end of which a state that goes on is decided on again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +47,9 @@ class DecisionSettings:
     max_percent: float = 5.0
     valid_for: float = 86_400.0
     max_age: float = 7200.0
+    dead_after: float = 21 * DAY
+    verify_after: float = 3 * DAY
+    remove_after: float = 7 * DAY
 
     def cap(self, population: int) -> int:
         return max(LEAST, int(population * self.max_percent / 100))
@@ -50,6 +64,8 @@ class RepairDecision:
     subject: str
     evidence: JsonMapping
     rule: str
+    valid_for: float | None = None
+    """Seconds; None is that of the settings."""
 
 
 @dataclass(slots=True)
@@ -61,66 +77,7 @@ class Decisions:
     stopped: list[str] = field(default_factory=list)
 
 
-def reconcile_snapshots(
-    spark: "SparkSession", folder: Path, settings: DecisionSettings, now: float
-) -> Decisions:
-    """Compare the newest snapshots of all routers that were taken together."""
-    result = Decisions()
-    pairs = reconcile.choose_pairs(
-        list_snapshots(folder), int(now * 1e6), int(settings.max_age * 1e6)
-    )
-    if not pairs:
-        result.stopped.append(
-            f"no two routers have snapshots in {folder} that were taken together and are recent"
-        )
-    for pair in pairs:
-        _reconcile(spark, pair, settings, result)
-    return result
-
-
-def _reconcile(
-    spark: "SparkSession", pair: SnapshotPair, settings: DecisionSettings, result: Decisions
-) -> None:
-    header = pair.ntf[0]
-    ntf, smp = reconcile.read(spark, [pair.ntf]), reconcile.read(spark, pair.smp)
-    differences = reconcile.compare(ntf, smp, pair.places).cache()
-    try:
-        counts: Mapping[str, int] = {
-            row["finding"]: row["number"]
-            for row in differences.groupBy("finding")
-            .agg({"number": "sum"})
-            .withColumnRenamed("sum(number)", "number")
-            .collect()
-        }
-        result.found += [
-            f"{header.router}: {finding} {count}, of {header.rows} subscriptions"
-            for finding, count in sorted(counts.items())
-        ]
-        by_kind: Counter[ActionKind] = Counter()
-        for finding, count in counts.items():
-            by_kind[ACTIONS[finding]] += 1 if finding == SURPLUS else count
-        allowed = _allowed(header.router, by_kind, header.rows, settings, result)
-        rows = differences.where(
-            differences["finding"].isin([name for name, kind in ACTIONS.items() if kind in allowed])
-        ).collect()
-    finally:
-        differences.unpersist()
-    began, ended = pair.window
-    for row in rows:
-        kind = ACTIONS[row["finding"]]
-        evidence = {
-            "finding": row["finding"],
-            "number": row["number"],
-            "from": began,
-            "until": ended,
-            "subscriptions": header.rows,
-        }
-        result.decisions.append(
-            RepairDecision(header.router, kind, row[kind.subject], evidence, reconcile.RULE)
-        )
-
-
-def _allowed(
+def allowed_kinds(
     router: str,
     by_kind: Mapping[ActionKind, int],
     population: int,
@@ -138,28 +95,17 @@ def _allowed(
     return {kind for kind, count in by_kind.items() if count <= cap}
 
 
-def decide_foreign(pipeline: "Pipeline", settings: DecisionSettings) -> Decisions:
-    """Look for losses at messaging routers that export nothing, in the journal's events.
-
-    Nothing is decided unless the verdict is complete: what looks like silence may be missing.
-    """
+def incomplete(pipeline: "Pipeline") -> list[str]:
+    """Return why nothing is decided from the events of a pipeline; nothing if they are complete."""
     from heliograph.pipeline.account import Verdict
 
-    result = Decisions()
     verdict = pipeline.account().verdict
-    if verdict is not Verdict.COMPLETE:
-        result.stopped.append(f"nothing is decided from journals whose verdict is {verdict.value}")
-        return result
-    events = pipeline.read("events")
-    for name, frame, kind, rule in (
-        ("silent", foreign.silent(events), ActionKind.RESUBSCRIBE, foreign.SILENCE_RULE),
-        ("short", foreign.short(events), ActionKind.REPORT, foreign.SHORT_RULE),
-    ):
-        _collect(name, frame, kind, rule, settings, result)
-    return result
+    if verdict is Verdict.COMPLETE:
+        return []
+    return [f"nothing is decided from journals whose verdict is {verdict.value}"]
 
 
-def _collect(
+def collect(
     name: str,
     frame: "DataFrame",
     kind: ActionKind,
@@ -167,13 +113,14 @@ def _collect(
     settings: DecisionSettings,
     result: Decisions,
 ) -> None:
+    """Decide on every row of a frame: `router`, `population`, the kind's subject, and evidence."""
     found = frame.cache()
     try:
         allowed = set()
         for row in found.groupBy("router", "population").count().collect():
             result.found.append(f"{row['router']}: {name} {row['count']} of {row['population']}")
             counts = {kind: row["count"]}
-            if _allowed(row["router"], counts, row["population"], settings, result):
+            if allowed_kinds(row["router"], counts, row["population"], settings, result):
                 allowed.add(row["router"])
         rows = found.where(found["router"].isin(sorted(allowed))).collect() if allowed else []
     finally:
@@ -188,6 +135,35 @@ def _collect(
         )
 
 
+def without_current(
+    decisions: Iterable[RepairDecision], table: Iterable[Mapping[str, object]], now: float
+) -> list[RepairDecision]:
+    """Leave out passing states that the table of actions has already, for some time to come.
+
+    A flood that goes on has other numbers every minute, and is one action until shortly before
+    that ends. Decisions without a validity of their own are kept: they have the same ID again.
+    """
+    until: dict[tuple[object, ...], float] = {}
+    for row in table:
+        if isinstance(at := row.get("valid_until"), datetime):
+            key = row.get("router"), row.get("kind"), row.get("subject"), _finding(row)
+            until[key] = max(until.get(key, 0.0), at.timestamp())
+
+    def is_current(item: RepairDecision) -> bool:
+        key = item.router, item.kind.value, item.subject, item.evidence.get("finding")
+        margin = (item.valid_for or 0.0) * RENEWED_SHARE
+        return item.valid_for is not None and until.get(key, 0.0) > now + margin
+
+    return [item for item in decisions if not is_current(item)]
+
+
+def _finding(row: Mapping[str, object]) -> object:
+    try:
+        return json.loads(str(row.get("evidence")))["finding"]
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def sign_all(
     decisions: Iterable[RepairDecision],
     signer: KeyPair,
@@ -196,7 +172,11 @@ def sign_all(
 ) -> Sequence[Action]:
     """Return the actions of all decisions, valid from now on."""
     decided_at = int(time.time() if now is None else now) * SECOND
-    valid_until = decided_at + int(settings.valid_for) * SECOND
+
+    def valid_until(item: RepairDecision) -> int:
+        seconds = settings.valid_for if item.valid_for is None else item.valid_for
+        return decided_at + int(seconds) * SECOND
+
     return [
         new_action(
             item.router,
@@ -205,7 +185,7 @@ def sign_all(
             item.evidence,
             item.rule,
             decided_at,
-            valid_until,
+            valid_until(item),
             signer,
         )
         for item in decisions

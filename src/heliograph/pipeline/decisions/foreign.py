@@ -3,7 +3,20 @@
 Each subscription is compared with its own past, so that a quiet one is not taken for a lost one.
 """
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql import DataFrame, Window, functions as f
+
+from heliograph.actions.contract import ActionKind
+from heliograph.pipeline.decisions.deciding import (
+    Decisions,
+    DecisionSettings,
+    collect,
+    incomplete,
+)
+
+if TYPE_CHECKING:
+    from heliograph.pipeline.runner import Pipeline
 
 SILENCE_RULE = "silence/1"
 SHORT_RULE = "counts/1"
@@ -13,6 +26,23 @@ TIMES_LONGEST = 3
 """How many times its longest pause a subscription must be silent."""
 LEAST_SILENCE = 86_400 * 1_000_000
 """Microseconds of silence that are never taken for a loss."""
+
+
+def decide(pipeline: "Pipeline", settings: DecisionSettings, now: float) -> Decisions:
+    """Look for losses in the journal's events. Silence is measured in their own time, not `now`.
+
+    Nothing is decided unless the verdict is complete: what looks like silence may be missing.
+    """
+    result = Decisions(stopped=incomplete(pipeline))
+    if result.stopped:
+        return result
+    events = pipeline.read("events")
+    for name, frame, kind, rule in (
+        ("silent", silent(events), ActionKind.RESUBSCRIBE, SILENCE_RULE),
+        ("short", short(events), ActionKind.REPORT, SHORT_RULE),
+    ):
+        collect(name, frame, kind, rule, settings, result)
+    return result
 
 
 def silent(events: DataFrame) -> DataFrame:

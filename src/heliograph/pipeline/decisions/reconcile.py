@@ -3,7 +3,8 @@
 The join is on hashes that only the pair of routers can make; see `heliograph.actions.pairing`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +12,13 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, functions as f
 
 from heliograph.actions.contract import ActionKind
-from heliograph.actions.snapshots import SnapshotHeader
+from heliograph.actions.snapshots import SnapshotHeader, list_snapshots
+from heliograph.pipeline.decisions.deciding import (
+    Decisions,
+    DecisionSettings,
+    RepairDecision,
+    allowed_kinds,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +58,63 @@ class SnapshotPair:
     @property
     def places(self) -> list[str]:
         return sorted({place for header, _ in self.smp for place in header.places})
+
+
+def decide(
+    spark: "SparkSession", folder: Path, settings: DecisionSettings, now: float
+) -> Decisions:
+    """Compare the newest snapshots of all routers that were taken together."""
+    result = Decisions()
+    pairs = choose_pairs(list_snapshots(folder), int(now * 1e6), int(settings.max_age * 1e6))
+    if not pairs:
+        result.stopped.append(
+            f"no two routers have snapshots in {folder} that were taken together and are recent"
+        )
+    for pair in pairs:
+        _decide_pair(spark, pair, settings, result)
+    return result
+
+
+def _decide_pair(
+    spark: "SparkSession", pair: SnapshotPair, settings: DecisionSettings, result: Decisions
+) -> None:
+    header = pair.ntf[0]
+    ntf, smp = read(spark, [pair.ntf]), read(spark, pair.smp)
+    differences = compare(ntf, smp, pair.places).cache()
+    try:
+        counts: Mapping[str, int] = {
+            row["finding"]: row["number"]
+            for row in differences.groupBy("finding")
+            .agg({"number": "sum"})
+            .withColumnRenamed("sum(number)", "number")
+            .collect()
+        }
+        result.found += [
+            f"{header.router}: {finding} {count}, of {header.rows} subscriptions"
+            for finding, count in sorted(counts.items())
+        ]
+        by_kind: Counter[ActionKind] = Counter()
+        for finding, count in counts.items():
+            by_kind[ACTIONS[finding]] += 1 if finding == SURPLUS else count
+        allowed = allowed_kinds(header.router, by_kind, header.rows, settings, result)
+        rows = differences.where(
+            differences["finding"].isin([name for name, kind in ACTIONS.items() if kind in allowed])
+        ).collect()
+    finally:
+        differences.unpersist()
+    began, ended = pair.window
+    for row in rows:
+        kind = ACTIONS[row["finding"]]
+        evidence = {
+            "finding": row["finding"],
+            "number": row["number"],
+            "from": began,
+            "until": ended,
+            "subscriptions": header.rows,
+        }
+        result.decisions.append(
+            RepairDecision(header.router, kind, row[kind.subject], evidence, RULE)
+        )
 
 
 def choose_pairs(snapshots: Iterable[Snapshot], now: int, max_age: int) -> list[SnapshotPair]:

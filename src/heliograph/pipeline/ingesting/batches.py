@@ -15,15 +15,13 @@ from heliograph.pipeline.jobs import ingest
 from heliograph.pipeline.source import Segment
 from heliograph.pipeline.spark.columns import EVENTS
 from heliograph.pipeline.spark.failures import FAILURES, cause
+from heliograph.pipeline.spark.partitions import SINGLE_TASK_BYTES
 from heliograph.pipeline.tables import store
 from heliograph.pipeline.tables.store import Write, Written
 from heliograph.pipeline.tables.tables import SAME_STORAGE, DataFile, RowsMissing, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-SINGLE_TASK_BYTES = 4 << 20
-"""Size up to which a batch is one task: more tasks would cost more than they save."""
 
 Taken = tuple[ingest.Summary, Written]
 

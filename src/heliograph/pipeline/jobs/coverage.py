@@ -2,8 +2,8 @@
 
 Sequence numbers have no gaps unless something was lost: events that found no room (`journal_lost`),
 segments that were removed before they were read, are damaged, or have not arrived yet, and events
-in quarantine. Events that a kill took from the end of a run have no number and are not counted
-here.
+in quarantine. At the end of a run its head counts them. Events that a kill took from there have no
+number and are not counted here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ from itertools import pairwise
 
 from heliograph.documents import JsonMapping
 from heliograph.pipeline.intervals import Pair
+from heliograph.pipeline.jobs.reach import Heads, tails
 from heliograph.pipeline.jobs.windows import Gap
 
 Times = Mapping[int, Pair]
@@ -39,9 +40,11 @@ def with_times(
     return result
 
 
-def gaps(seen: Mapping[str, Sequence[Pair]], edges: Edges, routers: JsonMapping) -> list[Gap]:
-    """Return the gaps of all runs, oldest first."""
-    found = []
+def gaps(
+    seen: Mapping[str, Sequence[Pair]], edges: Edges, routers: JsonMapping, heads: Heads
+) -> list[Gap]:
+    """Return the gaps of all runs, oldest first; also those before the head of a run."""
+    found = tails(seen, routers, heads)
     for run, intervals in seen.items():
         router, _, boot = run.rpartition("/")
         times = edges.get(run, {})

@@ -6,6 +6,7 @@ longer span; they outlive the rows that they were made from.
 
 from pyspark.sql import DataFrame, Window, functions as f
 
+from heliograph.pipeline.jobs.objectives import accepted_after, within
 from heliograph.pipeline.jobs.outcomes import LATENCIES
 
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
@@ -27,12 +28,14 @@ def summarize_outcomes(ledger: DataFrame, names: DataFrame, *more: str) -> DataF
             f.col("st").alias("smp_host"),
             "outcome",
             "recovered",
+            accepted_after().alias("accepted_after"),
             *LATENCIES,
             *more,
         )
     )
     return named.groupBy("hour", "provider", "smp_host", "outcome", "recovered", *more).agg(
         f.count("*").alias("notifications"),
+        within(f.col("accepted_after")).alias("within"),
         *(f.kll_sketch_agg_bigint(name, SKETCH_SIZE).alias(f"{name}_sketch") for name in LATENCIES),
     )
 

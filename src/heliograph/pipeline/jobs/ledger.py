@@ -2,8 +2,9 @@
 
 Events become `marks` (the milestones of each notification) and `settlements` (the `ntf_seq` up to
 which each token and subscription is settled). Both are minima and maxima, so that parts merge in
-any order, and merging one twice changes nothing: a row is the merge of all batches, computed on
-read. Texts that are not the key travel as 64-bit hashes, which Spark aggregates without sorting.
+any order, and merging one twice changes nothing. The runner stores them (`update_ledger`); when the
+ledger is read, `heliograph.pipeline.jobs.outcomes` decides each row from their merge.
+Texts that are not the key travel as 64-bit hashes, which Spark aggregates without sorting.
 """
 
 from functools import cache
@@ -62,12 +63,12 @@ def token_key(router: Column, token: Column) -> Column:
 
 def marks(events: DataFrame) -> DataFrame:
     """Extract the milestones of each notification from events."""
-    return merge_marks(slim(events))
+    return merge_marks(milestones(events))
 
 
-def slim(events: DataFrame) -> DataFrame:
+def milestones(events: DataFrame) -> DataFrame:
     """Return one row per event and notification, with only numbers beside the key."""
-    stepped, hashed, columns = _slim_columns()
+    stepped, hashed, columns = _milestone_columns()
     return events.select(*stepped).where("step is not null").select(*hashed).select(*columns)
 
 
@@ -81,7 +82,7 @@ _FIRST_OF_LISTS = min(_STEPS[name] for name in _OF_LISTS)
 
 
 @cache
-def _slim_columns() -> tuple[tuple[Column, ...], ...]:
+def _milestone_columns() -> tuple[tuple[Column, ...], ...]:
     """Build the columns once: they cost hundreds of calls to the JVM.
 
     Texts are hashed only where they are needed, before the list of an event is opened.
@@ -146,6 +147,16 @@ def _merged_marks() -> tuple[Column, ...]:
         *(f.max(column).alias(column) for column in _GREATEST),
         *(f.max_by(column, "ntf_seq").alias(column) for column in _OF_LATEST),
     )
+
+
+def receipts(parts: DataFrame) -> DataFrame:
+    """Return when a device last decrypted or showed a notification, by the key of its token."""
+    reported = f.greatest("decrypted_at", "shown_at")
+    notifications = parts.groupBy("notification").agg(
+        f.max_by("token", "ntf_seq").alias("key"), f.max(reported).alias("received_at")
+    )
+    known = notifications.where("key is not null and received_at is not null")
+    return known.groupBy("key").agg(f.max("received_at").alias("received_at"))
 
 
 def settlements(events: DataFrame) -> DataFrame:

@@ -11,7 +11,7 @@ from functools import cache
 from pyspark.sql import Column, DataFrame, functions as f, types as t
 
 from heliograph.pipeline.jobs.ledger import SETTLED
-from heliograph.pipeline.jobs.routers import RETIRE_AFTER, RouterFacts, newest_at
+from heliograph.pipeline.jobs.routers import GRACE, RETIRE_AFTER, RouterFacts, newest_at
 from heliograph.pipeline.jobs.windows import (
     ANY,
     BUCKET,
@@ -70,7 +70,7 @@ class OutcomeSettings:
     """
 
     push_ttl: float = 3 * 86_400.0
-    grace: float = 300.0
+    grace: float = GRACE
     retire_after: float = RETIRE_AFTER
 
     @property
@@ -124,7 +124,7 @@ def decide_marks(
     ntf = local(spark, [_ntf_row(item, newest) for item in ntf_of(routers)], _NTF)
     smp = local(spark, [_smp_row(item) for item in routers if item.part == "smp"], _SMP)
     rows = (
-        marks.withColumns(_whose())
+        marks.withColumns(_derived_columns())
         .join(small(of_token), f.col("owner") == f.col("token_key"), "left")
         .join(small(of_subscription), f.col("subscription") == f.col("subscription_key"), "left")
         .join(f.broadcast(ntf), f.col("at_router") == f.xxhash64("ntf_text"), "left")
@@ -136,13 +136,13 @@ def decide_marks(
     lost_for_sure = f.col("received_at").isNotNull() | f.lit(len(ntf_of(routers)) == 1)
     decision, provider = _decision(routers, settings, lost_for_sure), _settled("provider")
     if "closed_as" in marks.columns:
-        decision, provider = _or_as_before(decision), f.coalesce(provider, "closed_provider")
+        decision, provider = _unless_closed(decision), f.coalesce(provider, "closed_provider")
     decided = rows.withColumns({"decision": decision, "provider": provider})
     windows = gap_rows(gaps, routers, settings.grace_us)
     return _with_gaps(decided, windows, settings)
 
 
-def _or_as_before(decision: Column) -> Column:
+def _unless_closed(decision: Column) -> Column:
     """Keep the decision of a closed row, unless events that came late make it final again.
 
     What it was decided from may have expired.
@@ -204,7 +204,7 @@ def _settled(name: str, of: str = "of_token") -> Column:
 
 
 @cache
-def _whose() -> dict[str, Column]:
+def _derived_columns() -> dict[str, Column]:
     return {
         "owner": f.coalesce("token", "pending_token"),
         "covered": f.coalesce("ntf_seq", "pending_through"),

@@ -47,18 +47,37 @@ def with_summary(notes: Notes, summary: "Summary") -> JsonObject:
     return merged
 
 
+GRACE = 300.0
+"""Seconds by which the journals of two routers may differ."""
 RETIRE_AFTER = 7 * 86_400.0
 """Seconds of silence after which nothing more is expected of a router."""
 
 
-def router_facts(notes: Notes, retire_after: float = RETIRE_AFTER) -> list[RouterFacts]:
-    """Return the facts of each router. Silence is measured against the newest event of all."""
+def router_facts(
+    notes: Notes, retire_after: float = RETIRE_AFTER, until: Mapping[str, int | None] | None = None
+) -> list[RouterFacts]:
+    """Return the facts of each router. Silence is measured against the newest event of all.
+
+    `until` are times until which routers are known, also if they recorded nothing; None for those
+    that have ended.
+    """
     found = [
         _facts(router, known["part"], known["boots"], bool(known.get("retired")))
         for router, known in sorted(notes.items())
+        if known["boots"]
     ]
+    if until is not None:
+        found = [
+            _known(item, until[item.router]) if item.router in until else item for item in found
+        ]
     oldest = newest_at(found) - int(retire_after * 1e6)
     return [replace(item, retired=True) if item.last_at < oldest else item for item in found]
+
+
+def _known(item: RouterFacts, until: int | None) -> RouterFacts:
+    if until is None:
+        return replace(item, stopped=True)
+    return replace(item, last_at=max(item.last_at, until))
 
 
 def newest_at(routers: Sequence[RouterFacts]) -> int:
@@ -73,9 +92,10 @@ def watermark(routers: Sequence[RouterFacts]) -> int:
     return min(running, default=newest_at(routers))
 
 
-def retire(notes: Notes, router: str) -> JsonObject:
-    """Mark a router as retired. Raises `KeyError` if it is not known."""
-    return {**notes, router: {**notes[router], "retired": True}}
+def retire(notes: Notes, router: str, part: str) -> JsonObject:
+    """Mark a router as retired, also one of which no event was ingested."""
+    known = notes.get(router, {"part": part, "boots": {}})
+    return {**notes, router: {**known, "retired": True}}
 
 
 def without_old_boots(notes: Notes, before: int) -> JsonObject:
@@ -90,7 +110,7 @@ def expired_runs(notes: Notes, kept: Notes) -> dict[str, int]:
     """Return the last run of each router that `kept` lacks, if all earlier ones lack there, too."""
     found = {}
     for router, known in notes.items():
-        oldest = min(map(int, kept[router]["boots"]))
+        oldest = min(map(int, kept[router]["boots"]), default=0)
         gone = [int(boot) for boot in known["boots"] if int(boot) < oldest]
         if gone:
             found[router] = max(gone)

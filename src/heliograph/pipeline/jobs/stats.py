@@ -136,7 +136,7 @@ def _columns() -> dict[str, Column]:
         return kinds & (mode == of) & real
 
     accepted = kind == "push_accepted"
-    by_owner = f.coalesce(reason, f.lit("")) != "superseded"
+    by_owner = reason.isNull()
     return {
         "tkn_created": (kind == "token_registered") & real,
         "tkn_verified": (kind == "token_active") & real,

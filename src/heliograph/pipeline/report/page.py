@@ -27,6 +27,9 @@ _WORDS = {
     "gap_us": "time without",
     "tkn_day": "active tokens, day",
     "sub_day": "active subscriptions, day",
+    "1h": "burn rate, 1 h",
+    "6h": "burn rate, 6 h",
+    "3d": "burn rate, 3 days",
 }
 """Names of columns in people's words; others have their underscores replaced."""
 _MEANINGS = {
@@ -67,6 +70,8 @@ def render(report: Report) -> str:
         _gaps(tables["coverage"]),
         _outcomes(report),
         _files(report),
+        _heading(tables["objectives"].title, "objectives"),
+        _table(tables["objectives"]),
         _heading("Notifications by hour", "hours"),
         _by_hour(tables["hours"]),
         _heading("From the messaging router to the provider's acceptance", "latency"),
@@ -126,8 +131,13 @@ def _verdict(report: Report) -> str:
         )
     else:
         unfinished = describe_unfinished(report.outcomes)
-        text = f"Complete: all {count} notifications are accounted for{unfinished}."
-    more = []
+        until = f", until {_time(report.until)}" if report.until else ""
+        text = f"all {count} notifications are accounted for{until}{unfinished}."
+        if report.verdict is Verdict.LAGGING:
+            text = f"Lagging: as far as the journals reach, {text}"
+        else:
+            text = f"Complete: {text}"
+    more = [f"Not known: {escape(lag)}." for lag in report.lags]
     if report.coalescing is not None:
         more.append(f"One accepted push stands for {report.coalescing:.2f} notifications.")
     said = f"<p>{' '.join(more)}</p>" if more else ""

@@ -14,7 +14,10 @@ from heliograph.documents import JsonObject
 from heliograph.pipeline import views
 from heliograph.pipeline.account import Verdict, verdict
 from heliograph.pipeline.jobs import health, stats
+from heliograph.pipeline.jobs.reach import describe_lag, without_receivers
+from heliograph.pipeline.jobs.routers import watermark
 from heliograph.pipeline.jobs.stats import DailyLine
+from heliograph.pipeline.objectives.describing import COLUMNS, table_rows
 from heliograph.pipeline.runner import Pipeline
 from heliograph.pipeline.vocabulary import OUTCOMES, UNACCOUNTED
 
@@ -46,6 +49,10 @@ class Report:
     """Number of unaccounted notifications that a known gap may explain."""
     recovered: dict[str, int] = field(default_factory=dict)
     """How many of the outcomes were inferred after a kill."""
+    lags: tuple[str, ...] = ()
+    """Routers and journals of which nobody knows what is missing, in words."""
+    until: str = ""
+    """The time until which all routers that run are known."""
 
     @property
     def notifications(self) -> int:
@@ -58,7 +65,7 @@ class Report:
     @property
     def verdict(self) -> Verdict:
         missing = self.missing_events + self.counts.get("quarantined", 0)
-        return verdict(self.unaccounted, self.explained, missing)
+        return verdict(self.unaccounted, self.explained, missing, len(self.lags))
 
 
 def days_with_events(pipeline: Pipeline, first: date, last: date) -> tuple[date, date]:
@@ -130,6 +137,12 @@ def collect(
             for gap in gaps
         ),
     )
+    reopened = pipeline.reopened()
+    rows_of_now = pipeline.decided(pipeline.marks(reopened))
+    objectives = asdict(views.objectives(pipeline, rows_of_now, reopened))
+    tables["objectives"] = ReportTable(
+        "Objectives, of the last 30 days", COLUMNS, tuple(table_rows(objectives))
+    )
     settled = ("shown", "accepted", "coalesced")
     carried = sum(of_outcome[outcome]["counted"] for outcome in settled if outcome in of_outcome)
     return Report(
@@ -143,7 +156,16 @@ def collect(
         sum(gap.events for gap in gaps),
         _explained(pipeline, first, last) if UNACCOUNTED in of_outcome else 0,
         {o: row["recovered"] for o, row in of_outcome.items() if row["recovered"]},
+        _lags(pipeline, {outcome: row["n"] for outcome, row in of_outcome.items()}),
+        _utc(until) if (until := watermark(pipeline.routers())) else "",
     )
+
+
+def _lags(pipeline: Pipeline, outcomes: dict[str, int]) -> tuple[str, ...]:
+    """Describe what lagged when the journals were looked at last."""
+    notes = pipeline.offsets.routers
+    found = (*pipeline.lags(pipeline.heads.at), *without_receivers(outcomes, notes))
+    return tuple(map(describe_lag, found))
 
 
 def _explained(pipeline: Pipeline, first: date, last: date) -> int:

@@ -40,7 +40,7 @@ td,th{padding:.2rem .7rem;text-align:right;border-bottom:1px solid var(--line);w
 td:first-child,th:first-child{text-align:left;padding-left:0}
 .verdict{padding:.8rem 1rem;border-radius:8px;font-weight:600;font-size:1.1rem}
 .complete{background:var(--good);color:var(--good-fg)}
-.gaps{background:var(--some);color:var(--some-fg)}
+.gaps,.lagging{background:var(--some);color:var(--some-fg)}
 .missing{background:var(--bad);color:var(--bad-fg)}
 .files{color:var(--soft);font-size:.875rem}
 .legend{list-style:none;padding:0;margin:.4rem 0;font-size:.875rem}

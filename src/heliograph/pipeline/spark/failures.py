@@ -1,12 +1,19 @@
 """Explanations of Spark's failures: the cause, in one line, and what to do about it."""
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from heliograph.pipeline.spark.java import JavaObject
 
 FAILURES = (PySparkException, Py4JJavaError)
 """The exceptions that a job raises; PySpark does not translate all of Java's."""
+
+JAVA_LOST = (Py4JNetworkError, ConnectionRefusedError)
+"""The exceptions of every call after the Java process has ended."""
+JAVA_ENDED = (
+    "the Java process of Spark ended, killed or out of memory: nothing of the batch counts; run it"
+    " again, with more --memory if this repeats"
+)
 
 _ADVICE = (
     (("Permission denied", "AccessControl", "AccessDenied"), "let this user read and write there"),

@@ -1,5 +1,6 @@
 """The Spark session: its settings, and where it runs."""
 
+import logging
 import os
 import sys
 from pathlib import Path
@@ -60,8 +61,9 @@ def open_session(
     """
     from pyspark.sql import SparkSession
 
-    from heliograph.pipeline.spark.failures import FAILURES, advice, cause
+    from heliograph.pipeline.spark.failures import FAILURES, JAVA_ENDED, JAVA_LOST, advice, cause
 
+    logging.getLogger().addFilter(_is_not_of_py4j)
     os.environ["JAVA_HOME"] = str(find_java(cache_directory()))
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName(name)
@@ -72,11 +74,18 @@ def open_session(
         if log is not None:
             _start_java({"spark.master": master, **wanted}, log)
         return builder.getOrCreate()
-    except (*FAILURES, RuntimeError, OSError) as exc:
+    except (*FAILURES, *JAVA_LOST, RuntimeError, OSError) as exc:
+        more = "" if log is None else f"\n{log} has what Spark said"
+        if isinstance(exc, JAVA_LOST):
+            raise StartError(f"{JAVA_ENDED}{more}") from exc
         text = cause(exc)
         help = advice(text) or "see that --master and --conf are right"
-        more = "" if log is None else f"\n{log} has what Spark said"
         raise StartError(f"Spark does not start on {master}: {text}: {help}{more}") from exc
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Return False for the traceback that py4j logs of each call after Java has ended."""
+    return record.msg != "Exception while sending command."
 
 
 def _pools() -> dict[str, str]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from heliograph.documents import JsonMapping, JsonObject
 from heliograph.pipeline.intervals import IntervalsByRun, Pair
 from heliograph.pipeline.tables.storage import Storage
-from heliograph.runtime.errors import StartError
+from heliograph.runtime.errors import StartError, file_error
 
 METADATA = "heliograph"
 """The key of the offsets in a commit's `commitInfo`."""
@@ -101,7 +101,7 @@ def read_offsets(place: str | Path, upto: int | None = None) -> Offsets:
             if found is not None:
                 return found
     except PermissionError as exc:
-        raise StartError(f"{place} cannot be read: {exc.strerror or exc}") from exc
+        raise StartError(file_error(exc, place, "cannot be read")) from exc
     except (OSError, ValueError, pa.ArrowException) as exc:
         raise StartError(
             f"{place}/{log} cannot be read: {exc}. The tables can be made again from the journals:"

@@ -6,6 +6,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from heliograph.pipeline.jobs.ledger import MARKS, SETTLEMENTS, STORED
 from heliograph.pipeline.jobs.outcomes import LATENCIES
+from heliograph.pipeline.jobs.rates import KEYS as RATE_KEYS
+from heliograph.pipeline.jobs.tokens import TIMES
 from heliograph.pipeline.spark.columns import EVENTS, QUARANTINE
 from heliograph.pipeline.tables.storage import BY_DAY
 
@@ -40,6 +42,20 @@ SCHEMAS = {
             t.StructField("sketch", t.BinaryType()),
         ]
     ),
+    "rates": t.StructType(
+        [
+            t.StructField("bucket", t.LongType()),
+            *(t.StructField(name, t.StringType()) for name in RATE_KEYS[1:]),
+            *(t.StructField(name, t.LongType()) for name in ("count", "total")),
+        ]
+    ),
+    "tokens": t.StructType(
+        [
+            *(t.StructField(name, t.StringType()) for name in ("router", "token", "provider")),
+            *(t.StructField(name, t.TimestampType()) for name in ("first_at", "last_at", *TIMES)),
+            t.StructField("smp_hosts", t.ArrayType(t.StringType())),
+        ]
+    ),
     "coverage": t.StructType(
         [
             t.StructField("router", t.StringType()),
@@ -60,6 +76,7 @@ SCHEMAS = {
             t.StructField("outcome", t.StringType()),
             t.StructField("recovered", t.BooleanType()),
             t.StructField("notifications", t.LongType()),
+            t.StructField("within", t.ArrayType(t.LongType())),
             *(t.StructField(f"{name}_sketch", t.BinaryType()) for name in LATENCIES),
         ]
     ),

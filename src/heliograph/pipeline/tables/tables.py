@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from heliograph.documents import JsonObject
 from heliograph.pipeline.tables.offsets import METADATA, Offsets, encode, read_offsets
 from heliograph.pipeline.tables.storage import BY_DAY, Storage, StoredFile
-from heliograph.runtime.errors import StartError
+from heliograph.runtime.errors import StartError, file_error
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -323,7 +323,7 @@ def open_tables(place: str | Path) -> Iterator[Tables]:
         directory.mkdir(parents=True, exist_ok=True)
         lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as exc:
-        raise StartError(f"{directory} cannot be written: {exc.strerror}") from exc
+        raise StartError(file_error(exc, directory, "cannot be written")) from exc
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from heliograph.runtime.config.options import Option, build, options, sections
-from heliograph.runtime.errors import ConfigError
+from heliograph.runtime.errors import ConfigError, file_error
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -93,7 +93,7 @@ class _Loader:
         except FileNotFoundError:
             self._problems.append(f"{self._file}: there is no such file: run `init` to make one")
         except OSError as exc:
-            self._problems.append(f"{self._file}: cannot be read: {exc.strerror}")
+            self._problems.append(file_error(exc, self._file, "cannot be read"))
         except UnicodeDecodeError:
             self._problems.append(f"{self._file}: not UTF-8 text: save it as UTF-8")
         except tomllib.TOMLDecodeError as exc:

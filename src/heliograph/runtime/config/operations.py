@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heliograph.runtime.config.options import option
-from heliograph.runtime.errors import ConfigError
+from heliograph.runtime.errors import ConfigError, file_error
 from heliograph.wire.addresses import valid_password
 
 STATS_NAME = "stats.json"
@@ -92,7 +92,7 @@ def read_password(directory: Path, key: str, password: str, file_name: str) -> b
     try:
         found = file.read_bytes().strip()
     except OSError as exc:
-        raise ConfigError([f"{key}_file: {file}: cannot be read: {exc.strerror}"]) from exc
+        raise ConfigError([f"{key}_file: {file_error(exc, file, 'cannot be read')}"]) from exc
     if not found or not valid_password(found):
         raise ConfigError([f"{key}_file: {file}: {NOT_ALLOWED}, and not empty"])
     return found

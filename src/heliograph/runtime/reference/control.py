@@ -57,6 +57,7 @@ class ControlPort(ABC):
     def __init__(self, passwords: Passwords) -> None:
         self._passwords = passwords
         self._server: asyncio.Server | None = None
+        # Not a TaskScope: asyncio's server starts these tasks.
         self._connections: set[asyncio.Task[None]] = set()
 
     @abstractmethod

@@ -18,6 +18,7 @@ _REASONS = ("BadDeviceToken", "ServiceUnavailable", "ttl")
 _PROVIDER_OF = frozenset(
     KIND_CODES[name] for name in KIND_NAMES if name.startswith(("token_", "push_"))
 ) | {KIND_CODES["nmsg_stored"], KIND_CODES["nmsg_dropped"], KIND_CODES["subscription_created"]}
+_SERVER_NAMED = ("smp_up", "smp_down", "smp_subscribed", "smp_counted")
 _SERVER_OF = frozenset(
     KIND_CODES[name] for name in KIND_NAMES if name.startswith(("smp_", "nmsg_", "subscription_"))
 )
@@ -56,7 +57,8 @@ def table(
     own = server < names.own_servers
     hosts = pa.array([f"smp{number}.example.org" for number in range(names.servers)])
     provider = np.where(np.isin(kind, list(_PROVIDER_OF)), token, -1)
-    smp_kinds = [KIND_CODES[name] for name in ("smp_up", "smp_down", "smp_subscribed")]
+    smp_kinds = [KIND_CODES[name] for name in _SERVER_NAMED]
+    of_token = np.where(provider >= 0, names.provider[np.maximum(provider, 0)], -1)
     values: dict[str, pa.Array] = {
         "schema": pa.array(np.full(count, SCHEMA_VERSION, np.int16)),
         "event_id": texts,
@@ -67,10 +69,7 @@ def table(
         "kind": pa.array(KIND_NAMES).take(pa.array(kind)),
         "at": pa.array(at).cast(SCHEMA.field("at").type),
         "mono": pa.array((at - start) * 1000),
-        "provider": _take(
-            pa.array(PROVIDERS),
-            np.where(provider >= 0, names.provider[np.maximum(provider, 0)], -1),
-        ),
+        "provider": _take(pa.array(PROVIDERS), np.maximum(of_token, columns["provider"])),
         "own_server": pa.array(own, mask=server < 0),
         "smp_host": _take(hosts, np.where(own, server, -1)),
         "server": _take(names.ids["server"], np.where(np.isin(kind, smp_kinds), server, -1)),
@@ -87,7 +86,7 @@ def table(
         "reason": _take(pa.array(_REASONS), columns["reason"]),
         "command": _take(pa.array(COMMANDS), columns["command"]),
     }
-    for name in ("ntf_seq", "through", "count", "expected_count"):
+    for name in ("ntf_seq", "through", "count", "expected_count", "delay"):
         values[name] = pa.array(columns[name], mask=columns[name] < 0)
     for name in ("code", "attempt"):
         values[name] = pa.array(columns[name].astype(np.int32), mask=columns[name] < 0)

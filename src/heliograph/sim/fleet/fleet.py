@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from heliograph.journal.heads import Head, write_head
 from heliograph.sim.fleet.arrow import PROVIDERS, Names, hex_ids, table
 from heliograph.sim.fleet.rows import (
     COMMANDS,
@@ -97,7 +98,7 @@ class Fleet:
                 yield router, number, found
 
     def write(self, directory: Path, rows_per_segment: int = 100_000) -> list[Path]:
-        """Write sealed segments of a journal; return their paths."""
+        """Write sealed segments of a journal, of runs that have ended; return their paths."""
         paths = []
         for router, number, events in self.tables(rows_per_segment):
             folder = directory / router
@@ -105,6 +106,10 @@ class Fleet:
             path = folder / f"{self.boot}-{number:08d}.parquet"
             pq.write_table(events, path, compression="zstd")
             paths.append(path)
+            last = events.slice(len(events) - 1).to_pylist()[0]
+            at = int(last["at"].timestamp() * 1e6)
+            head = Head(router, self.boot, last["part"], number, last["seq"], at, ended=True)
+            write_head(directory, head)
         return paths
 
     @property

@@ -64,6 +64,8 @@ KIND_NAMES = (
     "device_shown",
     "commands_counted",
     "client_connected",
+    "smp_counted",
+    "pushes_timed",
 )
 KIND_CODES = {name: code for code, name in enumerate(KIND_NAMES)}
 NUMBERED = (
@@ -83,7 +85,8 @@ NUMBERED = (
     "count",
     "expected_count",
     "command",
-    "has",
+    "delay",
+    "provider",
 )
 COMMANDS = ("TNEW", "TVFY", "SNEW", "SCHK", "PING")
 

@@ -30,7 +30,7 @@ from h2.settings import SettingCodes, Settings
 from hpack import hpack
 from hpack.huffman_table import decode_huffman
 
-from heliograph.transport import loop
+from heliograph.transport import accepting
 
 logger = logging.getLogger(__name__)
 
@@ -112,11 +112,11 @@ class Http2Server:
         self.connections: set[_Connection] = set()
         self._context = context
         self._max_streams = MAX_STREAMS
-        self._server: loop.Server | None = None
+        self._server: accepting.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
         self._context.set_alpn_protocols(["h2"])
-        self._server = await loop.create_server(
+        self._server = await accepting.create_server(
             lambda: _Connection(self), host, port, ssl=self._context
         )
         return int(self._server.sockets[0].getsockname()[1])

@@ -19,10 +19,10 @@ class NotificationOutbox:
 
     def __init__(self) -> None:
         self.overflowed = False
-        self.is_acknowledged = False
-        """The client acknowledges what it has stored: arrival alone confirms nothing."""
+        self.is_confirming = False
+        """The client confirms what it has stored: arrival alone confirms nothing."""
         self._sent = 0
-        self._acknowledged = 0
+        self._confirmed = 0
         self._progress: tuple[int, float] | None = None
         """What was confirmed when it last grew, and when that was seen."""
         self._queue: deque[StoredNotification] = deque()
@@ -124,7 +124,7 @@ class NotificationOutbox:
         if burst:
             self._unconfirmed += [notification.seq for notification in burst]
             self._sent += len(burst)
-            if not self.is_acknowledged:
+            if not self.is_confirming:
                 self._bursts.append((None, len(burst)))
         return burst
 
@@ -132,16 +132,16 @@ class NotificationOutbox:
         """Record that everything sent has arrived, by `now`."""
         self._bursts = deque((now if at is None else at, size) for at, size in self._bursts)
 
-    def acknowledge(self, count: int) -> None:
+    def confirm(self, count: int) -> None:
         """Record that the client has stored the first `count` of all it was sent."""
-        self.is_acknowledged = True
+        self.is_confirming = True
         self._bursts.clear()
-        self._acknowledged = max(self._acknowledged, min(count, self._sent))
+        self._confirmed = max(self._confirmed, min(count, self._sent))
 
     def is_overdue(self, now: float, timeout: float) -> bool:
-        """Return whether the client has acknowledged nothing new for `timeout` seconds."""
+        """Return whether the client has confirmed nothing new for `timeout` seconds."""
         confirmed = self._sent - len(self._unconfirmed)
-        if not self.is_acknowledged or not self._unconfirmed:
+        if not self.is_confirming or not self._unconfirmed:
             self._progress = None
         elif self._progress is None or self._progress[0] != confirmed:
             self._progress = confirmed, now
@@ -150,12 +150,12 @@ class NotificationOutbox:
     def take_confirmed(self, before: float) -> list[int]:
         """Take the `seq` of what is confirmed, to remove it from the store.
 
-        That is what the client acknowledged, or, if it never does, what arrived at `before` or
+        That is what the client confirmed, or, if it never does, what arrived at `before` or
         earlier.
         """
         count = 0
-        if self.is_acknowledged:
-            count = max(self._acknowledged - (self._sent - len(self._unconfirmed)), 0)
+        if self.is_confirming:
+            count = max(self._confirmed - (self._sent - len(self._unconfirmed)), 0)
         while self._bursts:
             arrived_at, size = self._bursts[0]
             if arrived_at is None or arrived_at > before:
@@ -174,7 +174,7 @@ class NotificationOutbox:
     def restore(self, seqs: list[int]) -> None:
         """Put back what was taken as confirmed and could not be removed from the store."""
         self._unconfirmed = seqs + self._unconfirmed
-        if not self.is_acknowledged:
+        if not self.is_confirming:
             self._bursts.appendleft((0.0, len(seqs)))
 
     def removed(self, seqs: list[int]) -> None:

@@ -189,7 +189,7 @@ class MessageCommands:
         changes.peeks.add(queue.recipient_id)
         changes.then(self._pusher(client, queue), lambda _: client.connection.abort())
 
-    def settled(self) -> None:
+    def committed(self) -> None:
         """Send more to the clients that are still reading, after a commit."""
         paused, self._paused = self._paused, set()
         for client in paused:

@@ -37,7 +37,7 @@ class NotifierCommands:
         if count is not None:
             if count == 0:
                 self._context.outgoing.push(client, b"", smp.PONG())
-            self._context.delivery.acknowledged(client, count)
+            self._context.delivery.confirmed(client, count)
         return smp.PONG()
 
     def nkey(

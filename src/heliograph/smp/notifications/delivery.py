@@ -34,7 +34,7 @@ MAX_BURST = 500
 CONFIRM_INTERVAL = 0.05
 CONFIRM_AFTER = 1.0
 """Seconds that a subscriber may take to make durable what it was sent."""
-ACKNOWLEDGE_TIMEOUT = 60.0
+CONFIRM_TIMEOUT = 60.0
 """Seconds without progress after which a subscriber that confirms is disconnected."""
 IMMEDIATE_INTERVAL = 0.05
 RETRY_DELAY = 1.0
@@ -87,7 +87,7 @@ class NotificationDelivery:
         self._new[client].append(notifier_id)
 
     def service_subscribed(self, client: SmpClient, service: ServiceRecord) -> None:
-        self.confirm()
+        self.remove_confirmed()
         client.outbox.begin_load()
         self._load(client, self._pages_of_service(service))
 
@@ -98,21 +98,21 @@ class NotificationDelivery:
     def disconnected(self, client: SmpClient) -> None:
         """Forget the client; what is unconfirmed stays in the store."""
         outbox = client.outbox
-        if outbox.unconfirmed and not outbox.is_acknowledged and client.connection.left_in_order:
+        if outbox.unconfirmed and not outbox.is_confirming and client.connection.left_in_order:
             self._remove(client, client.outbox.take_unconfirmed())
         self._observer.delivery_unconfirmed(client.outbox.unconfirmed)
         self._due.discard(client)
         self._unconfirmed.discard(client)
         self._new.pop(client, None)
 
-    def acknowledged(self, client: SmpClient, count: int) -> None:
-        """Confirm the first `count` of all notifications that the client was sent."""
-        client.outbox.acknowledge(count)
-        self._confirm(client, time.monotonic(), 0.0)
+    def confirmed(self, client: SmpClient, count: int) -> None:
+        """Remove the first `count` of all notifications that the client was sent: it has them."""
+        client.outbox.confirm(count)
+        self._remove_confirmed(client, time.monotonic(), 0.0)
 
     def subscriber_replaced(self, client: SmpClient) -> None:
-        """Confirm at once what has arrived, so that it is not repeated to the new subscriber."""
-        self._confirm(client, time.monotonic(), 0.0)
+        """Remove at once what has arrived, so that it is not repeated to the new subscriber."""
+        self._remove_confirmed(client, time.monotonic(), 0.0)
 
     # Driven by the router.
 
@@ -124,7 +124,7 @@ class NotificationDelivery:
         for client, notifier_ids in new.items():
             self._load(client, self._pages_of_notifiers(notifier_ids))
 
-    def settled(self) -> None:
+    def committed(self) -> None:
         """Deliver at once after a commit, if the interval is 0."""
         if self._interval == 0:
             self.deliver()
@@ -138,7 +138,7 @@ class NotificationDelivery:
             await asyncio.sleep(step)
             waited += step
             try:
-                self.confirm()
+                self.remove_confirmed()
                 if waited >= interval:
                     waited = 0.0
                     self.deliver()
@@ -154,11 +154,11 @@ class NotificationDelivery:
                 logger.exception("sending notifications to a client failed")
                 client.connection.abort(exc)
 
-    def confirm(self, *, at_once: bool = False) -> None:
+    def remove_confirmed(self, *, at_once: bool = False) -> None:
         """Remove from the store what has arrived, a moment ago or `at_once`."""
         now = time.monotonic()
         for client in tuple(self._unconfirmed):
-            self._confirm(client, now, 0.0 if at_once else CONFIRM_AFTER)
+            self._remove_confirmed(client, now, 0.0 if at_once else CONFIRM_AFTER)
         self._store.commit()
 
     async def close(self) -> None:
@@ -166,13 +166,13 @@ class NotificationDelivery:
 
     # Private.
 
-    def _confirm(self, client: SmpClient, now: float, after: float) -> None:
+    def _remove_confirmed(self, client: SmpClient, now: float, after: float) -> None:
         outbox, connection = client.outbox, client.connection
         if connection.is_closing:
             return
         if outbox.awaits_arrival and connection.has_arrived:
             outbox.arrived(now)
-        elif outbox.is_overdue(now, ACKNOWLEDGE_TIMEOUT):
+        elif outbox.is_overdue(now, CONFIRM_TIMEOUT):
             logger.warning("a subscriber does not confirm notifications: disconnecting it")
             connection.abort()
             return

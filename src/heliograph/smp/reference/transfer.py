@@ -11,7 +11,7 @@ from heliograph.crypto.boxes import open_box_padded
 from heliograph.crypto.errors import CryptoError
 from heliograph.db.dialects import Dialect, Transaction
 from heliograph.runtime.reference.storelog import LogExport, LogImport, Progress
-from heliograph.smp.reference.storelog import (
+from heliograph.smp.reference.records import (
     LinkSet,
     MessageLogged,
     NotificationLogged,
@@ -25,6 +25,8 @@ from heliograph.smp.reference.storelog import (
     SenderKeySet,
     ServiceCreated,
     SmpRecord,
+)
+from heliograph.smp.reference.storelog import (
     decode_smp_record,
     encode_smp_record,
 )

@@ -2,6 +2,8 @@
 "use strict";
 
 const HEIGHT = 210;
+const TIME_STEPS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000];
+const WHOLE_STEPS = [1, 2, 5].flatMap((first) => Array.from({ length: 12 }, (_, power) => first * 10 ** power)).sort((a, b) => a - b);
 
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -19,12 +21,13 @@ function timeLabels(_, splits, __, ___, increment) {
 }
 
 class Chart {
-  // `lines` are {label, column, colour}; `unit` follows each value; `log` makes the scale logarithmic.
-  constructor(box, { lines, unit = "", log = false, empty }) {
+  // `lines` are {label, column, colour, dash, fill}; `unit` follows each value; `log` makes the scale logarithmic, `whole` one of whole numbers.
+  constructor(box, { lines, unit = "", log = false, whole = false, empty }) {
     this.box = box;
     this.lines = lines;
     this.unit = unit;
     this.log = log;
+    this.whole = whole;
     this.empty = empty;
     this.data = [[], ...lines.map(() => [])];
     this.window = [0, 1];
@@ -64,13 +67,13 @@ class Chart {
       width: this.box.clientWidth || 300,
       height: HEIGHT,
       padding: [10, 24, 0, 0],
-      scales: { x: { range: (_, low, high) => (this.zoomed ? [low, high] : this.window) }, y: this.log ? { distr: 3, log: 10 } : { range: (_, low, high) => [0, Math.max(high || 0, 1)] } },
-      axes: [{ ...axis, values: timeLabels, space: 70 }, { ...axis, values, size: 52 }],
+      scales: { x: { range: (_, low, high) => (this.zoomed ? [low, high] : this.window) }, y: this.log ? { distr: 3, log: 10, range: (_, low, high) => (low === null ? [1, 1000] : uPlot.rangeLog(low, high, 10, true)) } : { range: (_, low, high) => [0, Math.max((high || 0) * 1.1, this.whole ? 5 : 1)] } },
+      axes: [{ ...axis, values: timeLabels, space: 64, incrs: TIME_STEPS }, { ...axis, values, size: 60, ...(this.whole ? { incrs: WHOLE_STEPS } : {}) }],
       cursor: {
         drag: { x: true, y: false }, focus: { prox: 24 },
         bind: { dblclick: (_, __, reset) => (event) => { this.zoomed = false; reset(event); } },
       },
-      legend: { live: false },
+      legend: { live: false, markers: { fill: (plot, index) => plot.series[index].stroke() } },
       hooks: {
         setSelect: [(plot) => { this.zoomed = plot.select.width > 0; }],
         setCursor: [(plot) => this.point(plot)],
@@ -78,7 +81,7 @@ class Chart {
       series: [
         {},
         ...this.lines.map((line) => ({
-          label: line.label, stroke: colour(line.colour), width: 2, dash: line.dash, spanGaps: false,
+          label: line.label, stroke: colour(line.colour), width: 1.75, dash: line.dash, fill: line.fill ? `${colour(line.colour)}1f` : undefined, spanGaps: false,
           points: { show: (plot, index, first, last) => last - first < 40, size: 5 },
         })),
       ],

@@ -112,7 +112,8 @@ function showHealth(now) {
       return item;
     }));
   }
-  document.title = now.state === "ok" || now.state === "unknown" ? "Heliograph" : `(${now.problems.length}) Heliograph`;
+  const count = now.state === "ok" || now.state === "unknown" ? "" : `(${now.problems.length}) `;
+  document.title = `${count}Heliograph ${now.installation.name}`;
 }
 
 // What was looked at, with the worst problem of its kind: the keys of problems begin with their kind.
@@ -175,14 +176,21 @@ function showRouters(now) {
   rows(byId("failures"), now.failures.map((failure) => [failure.reason, number(failure.recent), number(failure.total)]), "No push has failed.");
   facts(byId("ntf-facts"), [
     ["clients connected", number(now.ntf_clients)],
-    ["notifications received since start", number(now.notifications.total)],
-    ["pushes accepted since start", number(now.pushes.total)],
+    ["pushes pending", number(Object.values(now.pending).reduce((sum, count) => sum + count, 0))],
+  ]);
+  facts(byId("ntf-totals"), [
+    ["notifications received", number(now.notifications.total)],
+    ["pushes accepted", number(now.pushes.total)],
     ["attempts that failed", number(now.pushes.failed)],
     ["retries", number(now.pushes.retried)],
     ["pushes expired", number(now.pushes.expired)],
-    ["actions applied", number(now.actions.applied)],
-    ["actions waiting", number(now.actions.waiting)],
-    ["actions refused", number(now.actions.refused)],
+  ]);
+  byId("actions").hidden = !Object.values(now.actions).some((count) => count > 0);
+  facts(byId("action-facts"), [
+    ["applied", number(now.actions.applied)],
+    ["waiting", number(now.actions.waiting)],
+    ["refused", number(now.actions.refused)],
+    ["in force", number(Object.values(now.restrictions).reduce((sum, count) => sum + count, 0))],
   ]);
   bars(byId("tokens"), now.tokens, "No phone has registered yet: see Pair a phone, below. `heliograph status` prints the commands for a phone in a terminal.");
   bars(byId("subscriptions"), now.subscriptions, "No queue is subscribed yet: a phone subscribes when it has a contact.");
@@ -195,26 +203,32 @@ function showRouters(now) {
     ["messages stored", number(smp.stored_messages)],
     ["messages sent per second", number(smp.sent.per_second)],
     ["messages received per second", number(smp.received.per_second)],
-    ["messages sent since start", number(smp.sent.total)],
-    ["notifications sent since start", number(smp.notifications_sent.total)],
     ["notifications pending", number(smp.notifications_pending)],
+  ]);
+  facts(byId("smp-totals"), [
+    ["messages sent", number(smp.sent.total)],
+    ["messages received", number(smp.received.total)],
+    ["notifications sent", number(smp.notifications_sent.total)],
   ]);
 }
 
 const VERDICTS = {
   off: "Off: `[pipeline] enabled = true` in config.toml turns it on.", unknown: "Not known yet.",
   empty: "Nothing was read from the journal yet.", unreadable: "Its tables cannot be read: run `heliograph doctor`.",
-  complete: "Complete: every notification is accounted for", unaccounted: "Some notifications are unaccounted for.",
+  complete: "Complete: every notification is accounted for", nothing: "No notification was read yet", unaccounted: "Some notifications are unaccounted for.",
+  gaps: "Complete but for events that are known to be missing: run `heliograph pipeline status`.",
+  lagging: "Not known: a router should write its journal and does not. Run `heliograph pipeline status`.",
 };
 
 function showPipeline(pipeline, at) {
   const verdict = byId("verdict");
-  const until = pipeline.state === "complete" ? ` up to ${clock(at - pipeline.lag_seconds)}.` : "";
-  const said = `${VERDICTS[pipeline.state]}${until}`;
+  const isNothing = pipeline.state === "complete" && Object.keys(pipeline.outcomes).length === 0;
+  const until = pipeline.state === "complete" ? `, up to ${clock(at - pipeline.lag_seconds)}.` : "";
+  const said = `${VERDICTS[isNothing ? "nothing" : pipeline.state]}${until}`;
   if (verdict.dataset.said !== said) {
     verdict.dataset.said = said;
     verdict.replaceChildren(...hint(said).childNodes);
-    verdict.className = `verdict ${{ complete: "good", unaccounted: "warn", unreadable: "bad" }[pipeline.state] || "none"}`;
+    verdict.className = `verdict ${{ complete: isNothing ? "none" : "good", unaccounted: "warn", gaps: "warn", lagging: "warn", unreadable: "bad" }[pipeline.state] || "none"}`;
   }
   const isOff = pipeline.state === "off";
   facts(byId("pipeline-facts"), isOff ? [] : [
@@ -223,23 +237,24 @@ function showPipeline(pipeline, at) {
     ["events in quarantine", number(pipeline.quarantined)],
     ["notifications unaccounted for", number(pipeline.unaccounted)],
   ]);
+  const percent = (value, digits) => (value === null ? "–" : `${value.toFixed(digits)} %`);
+  rows(byId("objectives"), pipeline.objectives.map((item) => [
+    item.objective, item.provider,
+    element("td", item.state, item.alerts.length || item.state === "missed" ? "bad" : item.state === "met" ? "good" : "none"),
+    percent(item.percent, 2), percent(item.budget_left === null ? null : 100 * item.budget_left, 0),
+  ]), isOff ? "Objectives need the data pipeline." : "No objective was measured yet.");
   bars(byId("outcomes"), pipeline.outcomes, isOff ? "Outcomes need the data pipeline." : "No notification was accounted for yet.");
 }
 
 function showMachine(now) {
   const machine = now.machine;
-  const entries = [
-    ["cores", number(machine.cores)], ["load", number(machine.load)],
-    ["memory available", `${bytes(machine.memory_available)} of ${bytes(machine.memory_total)}`],
-    ["machine up", machine.uptime_seconds === null ? "–" : duration(machine.uptime_seconds)],
-    ["page up", duration(now.at - now.page_started_at)],
-  ];
-  byId("machine").replaceChildren(...entries.map(([name, value]) => {
-    const pair = element("div");
-    pair.append(element("dt", name), element("dd", value));
-    return pair;
-  }));
-  byId("disks").replaceChildren(...now.disks.map((disk) => bar(`disk of ${disk.places.join(", ")}`, disk.total - disk.free, disk.total, `${bytes(disk.free)} free`, 0.95 * disk.total)));
+  const made = [];
+  if (machine.load !== null) made.push(bar("load, last minute", Math.min(machine.load, machine.cores), machine.cores, `${number(machine.load)} on ${number(machine.cores)} cores`, 0.99 * machine.cores));
+  if (machine.memory_total) made.push(bar("memory", machine.memory_total - machine.memory_available, machine.memory_total, `${bytes(machine.memory_available)} of ${bytes(machine.memory_total)} free`, 0.95 * machine.memory_total));
+  made.push(...now.disks.map((disk) => bar(`disk of ${disk.places.join(", ")}`, disk.total - disk.free, disk.total, `${bytes(disk.free)} of ${bytes(disk.total)} free`, 0.95 * disk.total)));
+  byId("machine").replaceChildren(...made);
+  const up = machine.uptime_seconds === null ? "" : `The machine is up for ${duration(machine.uptime_seconds)}, `;
+  setText("uptimes", `${up}this page for ${duration(now.at - now.page_started_at)}.`.replace(/^t/, "T"));
   rows(byId("processes"), now.processes.map((process) => [
     process.name, stateCell(process.state), duration(now.at - process.since), number(process.restarts),
     process.cpu_percent === null ? "–" : `${number(process.cpu_percent)} %`, bytes(process.memory), number(process.open_files),
@@ -250,6 +265,8 @@ function showLive(now) {
   serverTime = now.at;
   setText("connection", `as of ${clock(now.at)}`);
   setText("version", now.version);
+  setText("installation", now.installation.name);
+  byId("installation").title = `${now.installation.directory} on ${now.installation.machine}`;
   showHealth(now);
   showChecks(now);
   showStaleness(now);
@@ -263,17 +280,17 @@ function showLive(now) {
 // Charts.
 
 const LINES = {
-  throughput: [{ label: "accepted", column: "accepted", colour: "--c1" }, { label: "notifications", column: "notifications", colour: "--c2", dash: [6, 4] }, { label: "failed", column: "failed", colour: "--c3" }],
+  throughput: [{ label: "failed", column: "failed", colour: "--c3" }, { label: "notifications", column: "notifications", colour: "--c2", dash: [6, 4] }, { label: "accepted", column: "accepted", colour: "--c1", fill: true }],
   latency: [{ label: "p50", column: "p50", colour: "--c1" }, { label: "p90", column: "p90", colour: "--c2" }, { label: "p99", column: "p99", colour: "--c3" }],
-  hourly: [{ label: "accepted", column: "accepted", colour: "--c1" }, { label: "not accepted", column: "rejected", colour: "--c3" }],
+  hourly: [{ label: "not accepted", column: "rejected", colour: "--c3" }, { label: "accepted", column: "accepted", colour: "--c1", fill: true }],
   hourlyLatency: [{ label: "p50", column: "p50_ms", colour: "--c1" }, { label: "p99", column: "p99_ms", colour: "--c3" }],
 };
 const NO_PUSHES = "No push in this time.";
 const charts = {
   throughput: new Chart(byId("chart-throughput"), { lines: LINES.throughput, empty: "No values yet." }),
   latency: new Chart(byId("chart-latency"), { lines: LINES.latency, unit: " ms", log: true, empty: NO_PUSHES }),
-  pending: new Chart(byId("chart-pending"), { lines: [{ label: "pending", column: "pending", colour: "--c1" }], empty: "No values yet." }),
-  messages: new Chart(byId("chart-messages"), { lines: [{ label: "sent", column: "messages", colour: "--c1" }, { label: "received", column: "messages_received", colour: "--c2", dash: [6, 4] }], empty: "No values yet." }),
+  pending: new Chart(byId("chart-pending"), { lines: [{ label: "pending", column: "pending", colour: "--c1", fill: true }], whole: true, empty: "No values yet." }),
+  messages: new Chart(byId("chart-messages"), { lines: [{ label: "sent", column: "messages", colour: "--c1", fill: true }, { label: "received", column: "messages_received", colour: "--c2", dash: [6, 4] }], empty: "No values yet." }),
 };
 
 function showSeries(columns, seconds) {

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from enum import Enum
+from typing import assert_never
 
 from heliograph.wire.errors import ErrorCode, ErrorType, WireError
 from heliograph.wire.primitives import Codec, Reader, b64decode, b64encode, encode_short
@@ -106,10 +107,23 @@ def _decode_token(reader: Reader) -> DeviceToken:
         provider = PushProvider(reader.take(2))
     except ValueError:
         raise reader.fail("unknown push provider") from None
-    if provider is PushProvider.FCM:
-        return _fcm_token(reader.short().decode("latin-1"), reader.error)
-    if provider is not PushProvider.WEB_PUSH:
-        return APNSDeviceToken(provider, reader.short())
+    match provider:
+        case PushProvider.FCM:
+            return _fcm_token(reader.short().decode("latin-1"), reader.error)
+        case PushProvider.WEB_PUSH:
+            return _decode_web_push(reader)
+        case (
+            PushProvider.APNS_DEV
+            | PushProvider.APNS_PROD
+            | PushProvider.APNS_TEST
+            | PushProvider.APNS_NULL
+        ):
+            return APNSDeviceToken(provider, reader.short())
+        case _:
+            assert_never(provider)
+
+
+def _decode_web_push(reader: Reader) -> WPDeviceToken:
     try:
         host, port, path = (reader.short().decode() for _ in range(3))
     except UnicodeDecodeError:

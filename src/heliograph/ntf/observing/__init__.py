@@ -1,0 +1,1 @@
+"""What the notification router observes: counts, journal events, and the metrics made of them."""

@@ -1,0 +1,1 @@
+"""Subscriptions in the store, and the messaging routers that have their queues."""

@@ -1,0 +1,125 @@
+"""Read how far routers have sealed their journals: see `heliograph.journal.heads`.
+
+Needs Spark only for URLs that nothing else can read.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from heliograph.documents import JsonMapping, JsonObject
+from heliograph.journal.heads import HEADS, Head, decode_head
+from heliograph.pipeline import source
+from heliograph.pipeline.jobs.reach import Heads, covers
+from heliograph.pipeline.tables.offsets import Offsets
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+
+
+def read_heads(
+    journals: Sequence[str], spark: "SparkSession | None", offsets: Offsets, now: float
+) -> Heads:
+    """Return the heads of all journals, without those of old runs that nothing depends on.
+
+    Raises OSError if they cannot be read.
+    """
+    runs: dict[str, Head] = {}
+    waiting: set[str] = set()
+    empty = []
+    for journal in journals:
+        found = list(_heads(journal, spark))
+        if not found:
+            empty.append(journal)
+        for head in found:
+            if head.boot <= offsets.expired.get(head.router, -1):
+                continue
+            known = runs.get(head.run)
+            if known is None or (head.seq, head.at) > (known.seq, known.at):
+                runs[head.run] = head
+            if _is_waiting(journal, spark, head, offsets):
+                waiting.add(head.run)
+    return Heads(_relevant(runs, offsets), frozenset(waiting), tuple(empty), now)
+
+
+def _relevant(runs: Mapping[str, Head], offsets: Offsets) -> dict[str, Head]:
+    newest: dict[str, int] = {}
+    for head in runs.values():
+        newest[head.router] = max(newest.get(head.router, 0), head.boot)
+    return {
+        run: head
+        for run, head in runs.items()
+        if head.boot == newest[head.router] or not head.ended or not covers(offsets.seen, head)
+    }
+
+
+def _is_waiting(journal: str, spark: "SparkSession | None", head: Head, offsets: Offsets) -> bool:
+    """Return True if a segment that the head counts is there and was not ingested yet."""
+    if covers(offsets.seen, head):
+        return False
+    names = (
+        f"{head.run}-{number:08}.parquet"
+        for number in range(1, head.segment + 1)
+        if not source.is_ingested_number(head.run, number, offsets)
+    )
+    return any(source.probe(journal, name, spark) is not None for name in names)
+
+
+def _heads(journal: str, spark: "SparkSession | None") -> Iterator[Head]:
+    for name, text in _texts(journal, spark):
+        try:
+            yield decode_head(text.encode())
+        except ValueError as exc:
+            logger.warning("%s/%s/%s: %s, it is ignored", journal, HEADS, name, exc)
+
+
+def _texts(journal: str, spark: "SparkSession | None") -> Iterator[tuple[str, str]]:
+    if "://" not in journal:
+        yield from _local(Path(journal) / HEADS)
+        return
+    storage = source.storage_of(journal)
+    if storage is not None:
+        for name, _ in storage.files(HEADS):
+            text = storage.read_text(f"{HEADS}/{name}")
+            if text is not None:
+                yield name, text
+    elif spark is not None:
+        yield from source.texts_in(f"{journal.rstrip('/')}/{HEADS}", spark)
+
+
+def _local(folder: Path) -> Iterator[tuple[str, str]]:
+    try:
+        names = sorted(name for name in os.listdir(folder) if name[0] not in "._")
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for name in names:
+        try:
+            yield name, (folder / name).read_text(errors="replace")
+        except FileNotFoundError:
+            continue  # its router has removed it
+
+
+def encode_heads(heads: Heads) -> JsonObject:
+    return {
+        "at": heads.at,
+        "runs": [asdict(head) for head in heads.runs.values()],
+        "waiting": sorted(heads.waiting),
+        "empty": list(heads.empty),
+    }
+
+
+def decode_heads(document: JsonMapping) -> Heads:
+    """Return the heads of an account; none if it has none."""
+    runs = {head.run: head for head in (Head(**item) for item in document.get("runs", ()))}
+    return Heads(
+        runs,
+        frozenset(document.get("waiting", ())),
+        tuple(document.get("empty", ())),
+        document.get("at", 0.0),
+        is_stored="at" in document,
+    )

@@ -1,0 +1,1 @@
+"""Service-level objectives: definitions, error budgets and burn rates."""

@@ -1,0 +1,1 @@
+"""Capacity: what operations cost, how usage grows, when a resource runs out, what a fleet needs."""

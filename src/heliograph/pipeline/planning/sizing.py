@@ -1,0 +1,88 @@
+"""What a fleet needs: machines, shards, storage and requests, from costs and habits. Pure."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["Habits", "Machine", "Requirements", "require", "usage"]
+
+DAY = 86_400.0
+UTILISATION = 0.6
+"""Share of a core that is planned for: the rest is for retries, restarts and neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What a device does in a day, and how uneven the day is."""
+
+    notifications: float = 50.0
+    subscriptions: float = 20.0
+    wake_ups: float = 0.0
+    pushes: float = 1.0
+    """Accepted pushes for each notification; fewer than one if they are coalesced."""
+    peak: float = 3.0
+    """The busiest hour, in units of the mean."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    cores: int = 8
+    memory_gb: float = 32.0
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """What a fleet needs. Rates are of the busiest hour; wake-ups are flat."""
+
+    notifications_per_second: float
+    provider_requests_per_second: float
+    router_cores: float
+    shards: int
+    """Routers, each with its own store: writes of one router have one order."""
+    store_gb: float
+    memory_gb: float
+    journal_gb_per_day: float
+    pipeline_cores: float
+    machines: int
+
+
+def usage(devices: float, habits: Habits, costs: Mapping[str, float]) -> dict[str, float]:
+    """Return what devices use: cores, GB of the store, requests/s, and GB of journal a day."""
+    notifications = devices * habits.notifications / DAY * habits.peak
+    wake_ups = devices * habits.wake_ups / DAY
+    events = devices * habits.notifications * costs["events_per_notification"]
+    return {
+        "notifications": notifications,
+        "cores": notifications * (costs["notification_cpu"] + costs["database_cpu"])
+        + wake_ups * (costs["wake_up_cpu"] + costs["database_cpu"]),
+        "store": devices
+        * (costs["token_bytes"] + habits.subscriptions * costs["subscription_bytes"])
+        / 1e9,
+        "requests": notifications * habits.pushes + wake_ups,
+        "journal": events * costs["event_bytes"] / 1e9,
+        "pipeline_cores": events / DAY * habits.peak * costs["event_cpu"],
+    }
+
+
+def require(
+    devices: float, habits: Habits, costs: Mapping[str, float], machine: Machine
+) -> Requirements:
+    """Return what devices need, with room in every core."""
+    used = usage(devices, habits, costs)
+    router_cores = used["cores"] / UTILISATION
+    pipeline_cores = used["pipeline_cores"] / UTILISATION
+    wake_ups = devices * habits.wake_ups / DAY
+    shards = max(1, math.ceil((used["notifications"] + wake_ups) / costs["router_rate"]))
+    memory = devices * habits.subscriptions * costs["subscription_memory"] / 1e9
+    by_core = (router_cores + pipeline_cores) / machine.cores
+    return Requirements(
+        used["notifications"],
+        used["requests"],
+        router_cores,
+        shards,
+        used["store"],
+        memory,
+        used["journal"],
+        pipeline_cores,
+        max(1, math.ceil(by_core), math.ceil(memory / (machine.memory_gb * UTILISATION))),
+    )

@@ -1,0 +1,108 @@
+"""The heads that a writer keeps: they never claim more than what is sealed."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from heliograph.journal.heads import HEADS
+from heliograph.journal.readers import ACKNOWLEDGED, Acknowledged, encode_acknowledged
+from heliograph.journal.storage.segments import SegmentWriter
+from tests.journal.support import FAST, IDENTITY, SLOW, files, heads, note, writer
+from tests.waiting import block_until
+
+
+def test_a_head_follows_each_seal_and_says_when_the_run_ended(tmp_path: Path) -> None:
+    journal = writer(tmp_path)
+    for number in (1, 2):
+        note(journal, number)
+        block_until(lambda: journal.written == number)  # noqa: B023
+        block_until(lambda: heads(tmp_path)[0].segment == number)  # noqa: B023
+        [head] = heads(tmp_path)
+        assert (head.router, head.part, head.seq) == (IDENTITY.router, "ntf", number)
+        assert not head.ended
+    journal.close()
+    [ended] = heads(tmp_path)
+    assert ended.ended
+    assert ended.at >= head.at
+    assert replace(ended, ended=False, at=head.at) == head
+
+
+def test_what_is_not_sealed_is_not_claimed(tmp_path: Path) -> None:
+    journal = writer(tmp_path, SLOW)
+    note(journal, 1, 2, 3)
+    asyncio.run(journal.synced())
+    assert [(head.segment, head.seq) for head in heads(tmp_path)] == [(0, 0)]
+    journal.close()
+    assert [(head.segment, head.seq) for head in heads(tmp_path)] == [(1, 3)]
+
+
+def test_an_idle_run_renews_its_head(tmp_path: Path) -> None:
+    journal = writer(tmp_path, replace(FAST, heartbeat=0.01))
+    note(journal, 1)
+    block_until(lambda: [head.seq for head in heads(tmp_path)] == [1])
+    before = heads(tmp_path)[0]
+    block_until(lambda: heads(tmp_path)[0].at > before.at)
+    assert replace(heads(tmp_path)[0], at=before.at) == before
+    assert len(files(tmp_path, ".parquet")) == 1
+    journal.close()
+
+
+def test_what_could_not_be_written_at_the_end_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    journal = writer(tmp_path)
+    note(journal, 1)
+    block_until(lambda: journal.written == 1)
+    monkeypatch.setattr(SegmentWriter, "append", fails)
+    note(journal, 2)
+    block_until(lambda: journal.is_failing)
+    note(journal, 3, 4)
+    journal.close()
+    assert [(head.seq, head.ended) for head in heads(tmp_path)] == [(4, True)]
+
+
+def test_a_head_that_cannot_be_written_fails_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / HEADS).write_text("in the way")
+    journal = writer(tmp_path)
+    note(journal, 1)
+    block_until(lambda: journal.written == 1)
+    note(journal, 2)
+    journal.close()
+    assert (journal.written, journal.lost, journal.is_failing) == (2, 0, False)
+    assert caplog.text.count("the head of the journal cannot be written") == 1
+
+
+def test_what_a_killed_run_left_is_in_its_head(tmp_path: Path) -> None:
+    """As if the process were killed: the writer is left alone, another takes over."""
+    killed = writer(tmp_path, SLOW)
+    note(killed, 1, 2)
+    asyncio.run(killed.synced())
+    journal = writer(tmp_path)
+    note(journal, 3)
+    block_until(lambda: journal.written == 1)
+    first = heads(tmp_path)[0]
+    assert (first.segment, first.seq, first.ended) == (1, 2, True)
+    journal.close()
+    killed.close()
+
+
+def test_heads_of_acknowledged_runs_are_removed(tmp_path: Path) -> None:
+    for number in (1, 2):
+        journal = writer(tmp_path)
+        note(journal, number)
+        journal.close()
+    boots = [head.boot for head in heads(tmp_path)]
+    acknowledged = encode_acknowledged(Acknowledged({boots[0]: [(1, 1)]}))
+    (tmp_path / IDENTITY.router / ACKNOWLEDGED).write_bytes(acknowledged)
+    journal = writer(tmp_path)
+    note(journal, 3)
+    journal.close()
+    assert [head.boot for head in heads(tmp_path)][:1] == boots[1:]
+    assert len(heads(tmp_path)) == 2

@@ -1,0 +1,84 @@
+"""The plan of wake-ups: never later than asked for, a little earlier at most, and flat."""
+
+import random
+
+import pytest
+from hypothesis import given, strategies as st
+
+from heliograph.ntf.push.wakeups import DAY, MAX_EARLY, SURGE, WakeUpPlan, backlog_page
+from tests.ntf.push.wake_up_fleet import WakeUpFleet
+
+CYCLE = 1200
+fleets = st.dictionaries(st.integers(1, 3000), st.integers(1, 10_000), min_size=1, max_size=3)
+
+
+@given(fleets, st.integers(0, 10**12), st.data())
+def test_never_late_and_at_most_a_quarter_early(
+    fleet: dict[int, int], at: int, data: st.DataObject
+) -> None:
+    plan = WakeUpPlan(fleet)
+    for _ in range(3):
+        minutes = data.draw(st.sampled_from(sorted(fleet)))
+        count, crowded = data.draw(st.integers(0, 300)), data.draw(st.booleans())
+        times = plan.place(at, minutes, count, is_crowded=crowded)
+        interval = minutes * 60_000
+        early = min(interval / 4, MAX_EARLY)
+        assert len(times) == count
+        assert all(at + interval - early - 2 * plan.slot <= time <= at + interval for time in times)
+        assert all(time > at for time in times)
+
+
+@given(st.floats(0, 1e5), st.floats(1, 30), st.integers(0, 10**6))
+def test_a_page_has_all_that_is_new_and_some_backlog(rate: float, seconds: float, new: int) -> None:
+    page = backlog_page(rate, seconds, new)
+    assert page > new
+    assert page <= max(SURGE * rate * seconds, new + (SURGE - 1) * rate * seconds) + 1
+
+
+@given(st.integers(0, 10**12), st.integers(1440, 65_535), st.integers(0, DAY - 1))
+def test_a_time_of_day_is_within_the_interval(at: int, minutes: int, phase: int) -> None:
+    time = WakeUpPlan({minutes: 1}).at_phase(at, minutes, phase)
+    assert time % DAY == phase
+    assert at + minutes * 60_000 - DAY < time <= at + minutes * 60_000
+
+
+def test_a_lone_token_is_woken_about_when_it_asked_for() -> None:
+    plan = WakeUpPlan({20: 1})
+    [time] = plan.place(0, 20, 1)
+    assert 18 * 60_000 <= time <= 20 * 60_000
+
+
+def wave(count: int, minutes: int = 20) -> WakeUpFleet:
+    """Tokens that all registered in the same minute, an interval ago."""
+    draw = random.Random(1)
+    return WakeUpFleet([(draw.randrange(60_000), minutes) for _ in range(count)], at=0)
+
+
+@pytest.mark.parametrize("count", [6_000, 24_000])
+def test_a_wave_is_flat_after_five_cycles(count: int) -> None:
+    fleet = wave(count)
+    fleet.run(range(1, 8 * CYCLE))
+    assert fleet.peak(0, CYCLE) > 10
+    for cycle in range(5, 8):
+        assert fleet.peak(cycle * CYCLE, (cycle + 1) * CYCLE) <= 1.2
+    late = sorted(fleet.late)
+    assert late[int(0.99 * len(late))] <= 1000
+
+
+def test_a_flat_fleet_stays_flat_and_is_not_woken_early() -> None:
+    fleet = WakeUpFleet([(number * 100, 20) for number in range(12_000)])
+    fleet.run(range(1, 3 * CYCLE))
+    assert fleet.peak(CYCLE, 3 * CYCLE) <= 1.2
+    assert sum(fleet.early) / len(fleet.early) < 0.01
+
+
+def test_the_wave_after_an_outage_is_flat() -> None:
+    """Two hours: everybody is overdue, and is woken within one interval."""
+    fleet = WakeUpFleet([(number * 100, 20) for number in range(12_000)])
+    fleet.run(range(1, CYCLE))
+    start = CYCLE + 7200
+    fleet.at = None
+    fleet.run(range(start, start + 4 * CYCLE))
+    assert sum(fleet.sent[second] for second in range(start, start + CYCLE)) >= 12_000
+    most = max(fleet.sent[second] for second in range(start, start + 4 * CYCLE))
+    assert most <= 1.2 * fleet.plan.rate
