@@ -340,15 +340,16 @@ class RawPeer:
 
     def _attempt(self, call: Callable[[Any], _T], argument: Any) -> _T:
         while True:
-            reads, writes = [self.sock], list[ssl.SSLSocket]()
             try:
                 with self.lock:
                     return call(argument)
             except ssl.SSLWantReadError:
-                pass
+                event = select.POLLIN
             except ssl.SSLWantWriteError:
-                reads, writes = writes, reads
-            if not any(select.select(reads, writes, [], TIMEOUT)):
+                event = select.POLLOUT
+            poll = select.poll()  # select() takes no descriptor above 1023
+            poll.register(self.sock, event)
+            if not poll.poll(TIMEOUT * 1000):
                 raise TimeoutError
 
     async def receive(self, size: int) -> bytes:
