@@ -43,7 +43,7 @@ class StoreRig:
         self.restrictions = Restrictions()
         self.tokens = []
         for number in range(2):
-            token = a_new_token()
+            token = a_new_token(token_id=bytes([number + 1]) * 24)  # fixes its slots in time
             tokens.register(tx, token, self.next_seq(), NOW, NOW + TTL)
             assert tokens.verify(tx, token.token_id, token.code)[0] is not None
             self.tokens.append(token.token_id)
