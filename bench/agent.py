@@ -12,6 +12,7 @@ import time
 from contextlib import AsyncExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from bench.harness import QUESTIONS, ServerProcess, server_process
 from bench.ping import _ALIVE, _identity
@@ -120,15 +121,17 @@ def _cpu(servers: tuple[ServerProcess, ...]) -> float:
 
 
 async def run() -> None:
-    print(f"agent: {CONNECTIONS} connections over {ROUTERS} messaging routers, best of {RUNS}")
+    print(f"agent: {CONNECTIONS} connections over {ROUTERS} messaging routers, {RUNS} runs")
     runs = []
     for _ in range(RUNS):
         with tempfile.TemporaryDirectory() as directory:
             runs.append(await _subscribe(Path(directory)))
-    best = min(runs, key=lambda times: times.active)
-    print(f"  {'SNEW answered for all':34} {best.asked:8.2f} s")
-    print(f"  {'all active at the router':34} {best.active:8.2f} s  (limit {LIMIT:.0f})")
-    print(f"  {'slowest run':34} {max(times.active for times in runs):8.2f} s")
     each = 1e6 / CONNECTIONS
-    print(f"  {'agent CPU per connection':34} {best.agent_cpu * each:8.0f} us")
-    print(f"  {'routers CPU per connection':34} {best.routers_cpu * each:8.0f} us")
+    _print("SNEW answered for all", [times.asked for times in runs], "s")
+    _print(f"all active at the router (limit {LIMIT:.0f} s)", [times.active for times in runs], "s")
+    _print("agent CPU per connection", [times.agent_cpu * each for times in runs], "us")
+    _print("routers CPU per connection", [times.routers_cpu * each for times in runs], "us")
+
+
+def _print(name: str, values: list[float], unit: str) -> None:
+    print(f"  {name:38} {median(values):8.2f} {unit} ({min(values):.2f} to {max(values):.2f})")

@@ -8,8 +8,9 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import median
 
 from heliograph.journal.events import (
     EventColumns,
@@ -107,14 +108,19 @@ async def run() -> None:
 
         journal.append(_journal(burst))
         lines.append(_lines(burst))
-    hot, all_in_all, size = min(journal, key=lambda taken: taken[1])
-    print("journal: CPU us an event, the quietest of", ROUNDS, "rounds")
-    print(f"  the router's thread           {hot:6.2f}")
-    print(f"  all in all                    {all_in_all:6.2f}")
-    print(f"  as lines of JSON              {min(lines):6.2f}  ({min(lines) / all_in_all:.1f} x)")
-    print(f"  bytes of a sealed segment     {size:6d}")
-    share = min(_quiet(tokens) for _ in range(3))
-    print(f"  at {QUIET_RATE} events/s, of a core      {share * 100:6.2f} %")
+    hot, all_in_all, sizes = zip(*journal, strict=True)
+    ratios = [theirs / ours for theirs, ours in zip(lines, all_in_all, strict=True)]
+    print(f"journal: CPU us an event, medians of {ROUNDS} rounds, lowest and highest")
+    _print("the router's thread", hot)
+    _print("all in all", all_in_all)
+    _print("as lines of JSON", lines)
+    _print("as lines of JSON / all in all", ratios)
+    print(f"  {'bytes of a sealed segment':32} {sizes[0]:6d}")
+    _print(f"at {QUIET_RATE} events/s, % of a core", [_quiet(tokens) * 100 for _ in range(3)])
+
+
+def _print(name: str, values: Sequence[float]) -> None:
+    print(f"  {name:32} {median(values):6.2f} ({min(values):.2f} to {max(values):.2f})")
 
 
 def _attempt(token: bytes) -> PushAttempted:

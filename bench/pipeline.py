@@ -4,9 +4,10 @@
 
 Events are of a fleet that `heliograph.sim.fleet` makes. "core" is the ledger's aggregation, from
 events to a row with an outcome for each notification; DuckDB makes the same rows from the same
-files in the same run: counts of outcomes and sums of all times and latencies must be equal. Ratios
-are of CPU, which other work on the machine disturbs least. The JVM's start is not counted, and
-Java has compiled what it runs; the first run is printed too.
+files in the same run: counts of outcomes and sums of all times and latencies must be equal. Figures
+are medians, with the lowest and the highest, of CPU, which other work on the machine disturbs
+least. The JVM's start is not counted, and Java has compiled what it runs; the first run is printed
+too.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import duckdb
@@ -43,8 +45,7 @@ SIZES = (1_000_000, 5_000_000, 20_000_000)
 PER_NOTIFICATION = 6.1
 MEMORY = "3g"
 CORES = 2
-ENOUGH = 10_000_000
-"""Events that Java has compiled everything after: so many are run through, at least once."""
+CORE_RUNS, JOB_RUNS, STREAM_RUNS = 5, 3, 3
 WARM_RUNS = 10
 PLAN_RUNS = 40
 """Of a few events: most of what Java has to compile is Spark's planner."""
@@ -221,29 +222,32 @@ def _bench_size(spark: Spark, events: int, work: Path) -> None:
     def noop() -> None:
         _core(spark, files, size).write.format("noop").mode("overwrite").save()
 
-    # The best of some, of both by turns.
-    pairs = []
-    for _ in range(max(ENOUGH // number, 1)):
+    theirs, ours = [], []
+    for _ in range(CORE_RUNS):
         found, cost = _duckdb(files)
         assert {outcome: count for outcome, (count, *_) in found.items()} == expected, (
             found,
             expected,
         )
-        pairs.append((cost, spark.measure(noop)[1]))
+        theirs.append(cost)
+        ours.append(spark.measure(noop)[1])
     assert _sums(_core(spark, files, size)) == found
-    yardstick = min((theirs for theirs, _ in pairs), key=_cpu)
-    core = min((ours for _, ours in pairs), key=_cpu)
-    _line("DuckDB, core", number, yardstick)
-    _line("Spark, core", number, core, yardstick)
-    costs, account = _jobs(spark, work)
-    assert account.outcomes == expected, (account.outcomes, expected)
-    for name, cost in costs.items():
-        _line(name, number, cost)
+    _line("DuckDB, core", number, theirs)
+    _line("Spark, core", number, ours, theirs)
+    costs: dict[str, list[Cost]] = {}
+    for _ in range(JOB_RUNS):
+        measured, account = _jobs(spark, work)
+        assert account.outcomes == expected, (account.outcomes, expected)
+        for name, cost in measured.items():
+            costs.setdefault(name, []).append(cost)
+    for name, each in costs.items():
+        _line(name, number, each)
     print(f"  peak memory of the JVM so far {spark.peak / 1e6:.0f} MB")
 
 
 def _jobs(spark: Spark, work: Path) -> tuple[dict[str, Cost], Account]:
-    """All jobs once, over the segments in `work`, each with its commit."""
+    """All jobs once, over the segments in `work`, each with its commit to new tables."""
+    shutil.rmtree(work / "tables", ignore_errors=True)
     with open_tables(work / "tables") as tables:
         made = Pipeline(spark.session, tables, RunSettings((str(work / "journal"),)))
 
@@ -264,13 +268,15 @@ def _jobs(spark: Spark, work: Path) -> tuple[dict[str, Cost], Account]:
     return costs, account
 
 
-def _line(name: str, events: int, cost: Cost, than: Cost | None = None) -> None:
-    ratio = "" if than is None else f", {cost.cpu / than.cpu:.2f} times DuckDB's CPU"
-    print(
-        f"  {name:<28} {events / cost.wall:>11,.0f} events/s, {cost.cpu / events * 1e6:6.2f} us"
-        f" of CPU an event{ratio}",
-        flush=True,
-    )
+def _line(name: str, events: int, costs: list[Cost], than: list[Cost] | None = None) -> None:
+    each = sorted(cost.cpu / events * 1e6 for cost in costs)
+    wall = median(cost.wall for cost in costs)
+    line = f"  {name:<28} {events / wall:>11,.0f} events/s, {median(each):6.2f} us"
+    line += f" ({each[0]:.2f} to {each[-1]:.2f}) of CPU an event"
+    if than is not None:
+        ratios = sorted(a.cpu / b.cpu for a, b in zip(costs, than, strict=True))
+        line += f", {median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}) times DuckDB's CPU"
+    print(line, flush=True)
 
 
 def _bench_stream(spark: Spark, work: Path) -> None:
@@ -361,7 +367,8 @@ def _run(sizes: tuple[int, ...]) -> None:
         for size in sizes:
             _bench_size(spark, size, work / str(size))
             shutil.rmtree(work / str(size))
-        _bench_stream(spark, work / "stream")
+        for turn in range(STREAM_RUNS):
+            _bench_stream(spark, work / f"stream{turn}")
         history.run(spark, work / "history")
     finally:
         spark.session.stop()
