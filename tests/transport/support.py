@@ -75,7 +75,10 @@ def open_sockets() -> set[str]:
 
 def connected_sockets(port: int) -> Iterator[socket.socket]:
     """Both ends, as far as they are in this process, of each connection to a port."""
-    for path in Path("/proc/self/fd").iterdir():
+    for path in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):
+            if not os.readlink(path).startswith("socket:"):
+                continue
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(path.name))) as sock:
             if sock.family == socket.AF_INET and port in (
                 sock.getsockname()[1],
