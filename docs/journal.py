@@ -12,8 +12,8 @@ INTRODUCTION = f"""\
 
 The journal records what happens in the routers, event by event. The [pipeline](pipeline.md) reads
 it, and so can anything that reads Parquet. `docs/journal.py` writes the tables below from
-`heliograph.journal.schema`; a test fails when they are out of date. This is version
-{SCHEMA_VERSION}.
+`heliograph.journal.schema`; a test fails when they are out of date.
+This is version {SCHEMA_VERSION}.
 
     heliograph journal show DIR       events, a line each
     heliograph journal count DIR      how many of which kind; code 1 if any is wrong or unreadable
