@@ -10,9 +10,10 @@ TARGET = Path(__file__).with_name("journal.md")
 INTRODUCTION = f"""\
 # The journal
 
-What happens in the routers, event by event, for the data pipeline and for anyone who reads
-Parquet. The tables below are written by `docs/journal.py` from `heliograph.journal.schema`: a test
-fails when they are out of date. This is version {SCHEMA_VERSION}.
+The journal records what happens in the routers, event by event. The [pipeline](pipeline.md) reads
+it, and so can anything that reads Parquet. `docs/journal.py` writes the tables below from
+`heliograph.journal.schema`; a test fails when they are out of date.
+This is version {SCHEMA_VERSION}.
 
     heliograph journal show DIR       events, a line each
     heliograph journal count DIR      how many of which kind; code 1 if any is wrong or unreadable
@@ -24,13 +25,15 @@ fails when they are out of date. This is version {SCHEMA_VERSION}.
 
 ## No identities
 
-No device token, queue ID, key or address is written. `token`, `subscription`, `server`, `push` and
-the hashes of a drift are BLAKE2b hashes with a key (`journal.key` in the router's directory) that
-never leaves the router: without it they reveal nothing, and two routers' hashes cannot be compared.
-`notification` is a hash without a key of the notification's 24 random bytes, which only the
-messaging router, the notification router and the phone know: so its path can be joined over all
-three. `journal.id` is random. The host of a messaging router is written only if the operator named
-it as an own server.
+The journal contains no device token, queue ID, key or address.
+
+- `token`, `subscription`, `server`, `push`, hashes of a drift: BLAKE2b hashes with the key
+  `journal.key`, which never leaves the router's directory. Without it they reveal nothing, and
+  hashes of two routers cannot be compared.
+- `notification`: a hash without a key of the notification's 24 random bytes. Only the messaging
+  router, the notification router and the phone know them, so its path can be joined over all three.
+- `router`: random, from `journal.id`.
+- `smp_host`: the host of a messaging router, only if you named it as an own server.
 
 ## Segments
 
@@ -40,43 +43,42 @@ it as an own server.
     DIR/_heads/<router>-<boot>.json          how far a run has sealed, and when
     DIR/_streaming                           touched while a pipeline streams
 
-Set `path` in `[journal]` to a directory, or its `file://` URL; several routers may share one. A
-router records an event in memory and continues; a thread of its own appends events to the active
-segment, syncs it every 0.05 seconds, and seals it as Parquet after `seal_seconds` (5) or 16 MB.
-While a pipeline streams (`heliograph pipeline run`), segments are sealed after half a second. While
-nothing happens, only the head of the run is renewed. Names that begin with `_` are not read by
-Spark.
+Set `[journal] path` to a directory, or its `file://` URL; several routers may share one. A router
+records an event in memory and continues. A thread appends events to the active segment, syncs it
+every 0.05 seconds, and seals it as Parquet after `seal_seconds` (5) or 16 MB. While a pipeline
+streams (`heliograph pipeline run`), segments are sealed after half a second. While nothing happens,
+only the head of the run is renewed. Spark does not read names that begin with `_`.
 
-- **The head of a run** has the number of its last segment and sequence number, and the time until
-  which that is everything. It is replaced at each seal, renewed every minute while nothing happens,
-  and marked as ended at a shutdown or, after a kill, by the next run. So a pipeline can tell an
-  idle router from lost segments: see [verdicts](pipeline.md#verdict). It is removed by a later run
-  when the pipeline has acknowledged what it counts. Copy `_heads` if you copy segments yourself.
-- **Several processes of one router** ([workers](scale.md)) write beside each other, under the
-  router's ID and each with a boot of its own. A locked file `_<boot>.live` marks a live run.
-- **After kill -9** the next run seals what was synced: what was recorded in the last 0.05 seconds
-  or so is lost. Nothing is duplicated. See below what that means for a notification.
+- **The head of a run** has the numbers of its last segment and event, and the time until which
+  these are the last. It is replaced at each seal, renewed every minute while nothing happens, and
+  marked as ended at a shutdown or, after a kill, by the next run. So a pipeline can tell an idle
+  router from lost segments: see [verdicts](pipeline.md#verdict). A later run removes it once the
+  pipeline has acknowledged its segments. If you copy segments yourself, copy `_heads` too.
+- **Several processes of one router** ([workers](scale.md)) write in parallel, under the router's ID
+  and each with its own boot. A locked file `_<boot>.live` marks a live run.
+- **After kill -9** the next run seals what was synced. Events of the last 0.05 seconds or so are
+  lost. Nothing is duplicated. See below what that means for a notification.
 - **When the journal cannot be written** (full disk, read-only mount, missing directory) the router
-  continues. It logs this once, keeps up to 50,000 events in memory, retries every second, and
-  counts the events that found no room: `heliograph_*_journal_events_lost_total`, and
+  continues. It logs this once, keeps up to 50,000 events in memory and retries every second. It
+  counts events that found no room in `heliograph_*_journal_events_lost_total`, and as
   `journal_lost` in the journal once it works again. The missing `seq` are a gap.
-- **When the pipeline has read it**: a pipeline acknowledges each segment after its commit. An
-  acknowledged segment is removed after `keep_days` (7), or earlier if there is no room. Segments
-  in quarantine are not acknowledged. A second pipeline, or a trial, uses `--no-acknowledge`.
-- **When it is large**: beyond `max_megabytes` acknowledged segments are removed first. If there are
-  none, the oldest others are (counted in `heliograph_*_journal_events_removed_total`, and said in
-  the log), or new events are refused until there is room: `when_full`. Of each run the last segment
-  is removed last: its numbers tell the pipeline how many events are missing, and its verdict
-  counts them.
+- **When the pipeline has read a segment**, it acknowledges it after its commit. The router removes
+  an acknowledged segment after `keep_days` (7), or earlier if there is no room. Segments in
+  quarantine are not acknowledged. For a second pipeline, or a trial, use `--no-acknowledge`.
+- **When it is larger than `max_megabytes`**, acknowledged segments are removed first. If there are
+  none, `when_full` decides: the oldest others are removed (logged, and counted in
+  `heliograph_*_journal_events_removed_total`), or new events are refused until there is room. The
+  last segment of each run is removed last: from its numbers the pipeline knows how many events are
+  missing.
 
 ## Journals of other machines
 
-A pipeline reads any directory or URL that Spark can read. `journal ship` copies sealed segments
-there: to a directory, to storage as `s3://bucket/journal` or `hdfs://host/journal`, or to a
-collector (`journal collect`) over HTTPS with a token. Heads follow their segments. A segment is
-stored once, however often it is sent, and kill -9 of either side at any moment neither loses nor
-repeats one. With `--follow` the shipper waits for a target that is away. What a router removed
-before it was shipped is a gap in the pipeline's verdict.
+A pipeline reads any directory or URL that Spark can read. `journal ship` copies sealed segments and
+heads there: to a directory, to storage such as `s3://bucket/journal` or `hdfs://host/journal`, or
+to a collector (`journal collect`) over HTTPS with a token. A segment is stored once, however often
+it is sent; kill -9 of either side neither loses nor repeats one. With `--follow` the shipper waits
+for a target that is down. Segments that a router removed before they were shipped are a gap in the
+pipeline's verdict.
 
     heliograph journal collect JOURNAL --listen 0.0.0.0:8444 --token-file routers.token \\
         --phone-token-file phones.token --certificate cert.pem --key key.pem
@@ -84,49 +86,50 @@ before it was shipped is a gap in the pipeline's verdict.
         --token-file routers.token --follow 5
 
 The collector checks name, token, schema and size, and that all events are of the router and run in
-the name. It refuses another segment under the same name, and more than `--max-megabytes` unless
-segments that the pipeline has acknowledged can make room. It takes 64 MB a segment, four at a time.
+the name. It refuses a different segment under the same name. Beyond `--max-megabytes` it removes
+acknowledged segments, and refuses new ones if there are none. It accepts segments of up to 64 MB,
+four at a time.
 
 A phone keeps no journal unless its owner asks for one: `heliograph device watch --journal PLACE`,
-and `journal ship PLACE --to URL` with the token of phones, which allows only what phones write
-(`agent_decrypted`, `device_shown`). Its hashes are keyed by the phone.
+then `journal ship PLACE --to URL` with the token of phones. That token allows only the events that
+phones write (`agent_decrypted`, `device_shown`). The phone has its own key for hashes.
 
 ## What a kill takes away
 
-An event is written once, or lost and counted; a push is sent at least once. Some events are on disk
-in the journal before they have any effect, and the others are recovered:
+An event is written once, or lost and counted. A push is sent at least once. Some events are on disk
+before they have any effect, and the others are recovered:
 
-- **An answer to a push**, accepted or not, is on disk in the journal before the store
-  removes the pending push. So every push that the store has settled is in the journal. A router
-  killed in between sends the push again and journals it again: the provider has it twice, and so
-  has the journal. If the router is killed before the journal has it, the journal has only the
-  second; the phone's journal (`agent_decrypted`, `device_shown`) still shows what both carried.
-- **A stored NMSG** is in the store first. Heliograph's messaging router resends every notification
-  that was not confirmed (to subscribers that do not confirm, those of the last second before the
-  connection broke), so the event that a kill took is journaled when the notification comes again
-  (`nmsg_repeated`, or `nmsg_stored`). Messaging routers that do not resend have no journal either;
-  of their notifications the next run finds those whose pushes are pending.
+- **An answer to a push**, accepted or not, is on disk in the journal before the store removes the
+  pending push. So every settled push is in the journal. A router killed in between sends the push
+  again and journals it again: provider and journal have it twice. If it is killed before the first
+  is in the journal, the journal has only the second; the phone's journal (`agent_decrypted`,
+  `device_shown`) still shows what both carried.
+- **A stored NMSG** is in the store first. Heliograph's messaging router resends unconfirmed
+  notifications (to subscribers that do not confirm, those of the last second before the connection
+  broke). So an event that a kill took is journaled when the notification comes again
+  (`nmsg_repeated`, or `nmsg_stored`). Of messaging routers that do not resend, the next run finds
+  the notifications whose pushes are pending.
 - **Pending pushes** in the store are journaled when a run begins (`recovered`), followed by
   `router_recovered`: a notification that was not settled before and is not among them was settled
   in the events that are lost. The messaging router does the same with waiting notifications.
-- **Counters** in memory are lost with the process, back to the last time they were saved, and
-  counts (`commands_counted`, `client_connected`) back to the last time they were recorded. So a
-  router's counters and its journal agree exactly for every run that was stopped; the journal of a
-  run that was killed has what the router counted until the last moments before the kill.
+- **Counters** in memory are lost back to the last time they were saved, and counts
+  (`commands_counted`, `client_connected`) back to the last time they were recorded. So a router's
+  counters and its journal agree exactly for every run that was shut down; after a kill the last
+  moments are missing.
 
 ## What settles a notification
 
 A notification router numbers what it stores (`ntf_seq`, which only grows, over all runs). An event
 with a `through` settles all notifications of its token up to that number: `push_accepted`,
 `push_expired`, `token_invalid`, `token_deleted`; `subscription_deleted` those of its subscription.
-In `push_pending` and `router_*` it settles nothing. `push_accepted` lists what it carried; what it
-settled and did not carry was coalesced.
+In `push_pending` and `router_*` it settles nothing. `push_accepted` lists the notifications it
+carried; those it settled and did not carry were coalesced.
 
 ## How it may change
 
 A new kind, or a new column at the end that may be null, keeps the version: readers ignore what
-they do not know. A name never gets another meaning or type. Anything else is a new version, and
-readers know both until the segments of the old one have expired.
+they do not know. A name never gets another meaning or type. Any other change is a new version, and
+readers know both until the old segments have expired.
 """
 
 

@@ -13,8 +13,8 @@ SHIM = "https://unpkg.com/iframe-worker/shim"
 GENERATED = ("cli", "api")
 GROUPS = {
     "Start": ("getting-started", "concepts", "system", "faq"),
-    "Parts": ("smp", "ntf", "agent", "device", "unifiedpush", "pipeline", "journal"),
-    "Operating": ("runbook", "migration", "sizing", "scale", "configuration", "cli"),
+    "Parts": ("smp", "ntf", "agent", "device", "unifiedpush", "pipeline", "journal", "loop"),
+    "Operating": ("runbook", "migration", "sizing", "scale", "plan", "configuration", "cli"),
     "How it works": ("architecture", "machines", "threat-model", "protocol-map"),
     "Library": ("library", "api"),
     "Reference": ("glossary",),

@@ -15,6 +15,12 @@ from heliograph.system.install import create
 
 NOBODY = 65534
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
+PIPELINE = (
+    *(("run", "--every", "900", "--journal", "."), ("once", "--journal", "."), ("report",)),
+    *(("status",), ("objectives",), ("compact",), ("expire",), ("retire", "A"), ("decide",)),
+    *(("requeue", "--journal", "."), ("signer",), ("plan",), ("submit", "once")),
+    ("backfill", "--from", "2026-01-01", "--to", "2026-01-02"),
+)
 COMMANDS = (
     *(("up", "-d"), ("down",), ("status",), ("logs",), ("page",)),
     *(
@@ -24,6 +30,13 @@ COMMANDS = (
     ),
     *(("smp", "backup", "copy"), ("ntf", "backup", "copy"), ("ntf", "trace", "AAAA")),
     *(("ntf", "export", "log"), ("ntf", "import", "log"), ("ntf", "vapid-key"), ("ntf", "probe")),
+    *(
+        ("ntf", "actions", *words)
+        for words in (("list",), ("show", "A"), ("apply",), ("undo", "A"))
+    ),
+    *(("pipeline", *words) for words in PIPELINE),
+    *(("fleet", word, "A") for word in ("status", "pause", "resume", "abort")),
+    ("fleet", "wake", "--where", "true", "--rate", "1/s"),
     ("doctor", "--offline"),
 )
 ADVICE = "run this as nobody, or as root" if os.geteuid() == 0 else "run chmod u+rwX "
@@ -100,6 +113,67 @@ def test_one_line(closed: Path) -> None:
         assert "Traceback" not in said, command
         if command[0] != "doctor":
             assert len(said.strip().splitlines()) == 1, (command, said)
+
+
+def test_journals(closed: Path) -> None:
+    """Commands that read or write a journal, given one that this user may not enter."""
+    pipeline = ("--dir", str(closed.parent / "pipeline"), "--journal", str(closed))
+    token = closed.parent / "token"
+    token.write_text("secret-secret-secret-secret-secret")
+    commands = [
+        ["journal", "show", str(closed)],
+        ["journal", "count", str(closed)],
+        ["journal", "ship", str(closed), "--to", "copy"],
+        ["journal", "collect", str(closed), "--token-file", str(token), "--listen", "127.0.0.1:0"],
+        ["pipeline", "status", *pipeline],
+        ["pipeline", "run", "--every", "900", *pipeline],
+    ]
+    for command, (code, said) in zip(commands, run_all(commands, closed.parent), strict=True):
+        assert (code, said.count("\n")) == (1, 1), (command, code, said)
+        assert str(closed) in said, (command, said)
+        assert f"Permission denied: {ADVICE}" in said, (command, said)
+
+
+def test_a_file_where_a_directory_should_be(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("text")
+    commands = [[*words, "--dir", str(file)] for words in COMMANDS]
+    for command, (code, said) in zip(commands, run_all(commands, tmp_path), strict=True):
+        assert code == 1, (command, code, said)
+        assert f"{file} is not a directory" in said, (command, said)
+        assert command[0] == "doctor" or said.count("\n") == 1, (command, said)
+    assert file.read_text() == "text"
+
+
+def test_a_pipeline_that_may_not_write(tmp_path: Path) -> None:
+    """Where it may read: it is said at the start, and not when the first segment comes."""
+    directory = tmp_path / "pipeline"
+    directory.mkdir()
+    if os.geteuid() == 0:
+        os.chown(directory, NOBODY, NOBODY)
+    directory.chmod(0o755 if os.geteuid() == 0 else 0o555)
+    words = ("--dir", str(directory), "--journal", str(tmp_path))
+    commands = [["pipeline", "run", "--every", "900", *words], ["pipeline", "once", *words]]
+    try:
+        for command, (code, said) in zip(commands, run_all(commands, tmp_path), strict=True):
+            assert (code, said.count("\n")) == (1, 1), (command, said)
+            assert f"{directory}: cannot be written: Permission denied: {ADVICE}" in said
+    finally:
+        directory.chmod(0o700)
+
+
+def test_a_pipeline_that_is_not_there(tmp_path: Path) -> None:
+    place = ("--dir", str(tmp_path / "nowhere"))
+    wake = ("wake", "--where", "true", "--rate", "1/s")
+    commands = [
+        *(["pipeline", word, *place] for word in ("status", "objectives", "report", "compact")),
+        *(["fleet", *words, *place] for words in (("status",), wake)),
+    ]
+    for command, (code, said) in zip(commands, run_all(commands, tmp_path), strict=True):
+        assert (code, said.count("\n")) == (1, 1), (command, said)
+        assert f"{tmp_path / 'nowhere'}" in said, (command, said)
+        assert "heliograph pipeline once" in said, (command, said)
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_a_closed_part_of_an_open_directory(tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ class Operator:
         self._program()
         names = ("NTF", "NEW", "MOVED", "BACKUPS", "OFFLINE", "PIPELINE")
         places = {name: home / name.lower() for name in names}
-        for name in ("BACKUPS", "OFFLINE"):
+        for name in ("BACKUPS", "OFFLINE", "PIPELINE"):  # the last one as its service does
             places[name].mkdir(mode=0o700)
         self._ntf = places["NTF"]
         self._port = _free_port()

@@ -202,7 +202,7 @@ class TestDirectoriesThatCannotBeUsed:
         (tmp_path / "file").touch()
         for command in (["up"], ["up", "-d"], ["demo"]):
             assert main([*command, "--dir", str(tmp_path / "file")]) == 1
-            assert "file: File exists" in capsys.readouterr().err
+            assert "file is not a directory: choose another --dir" in capsys.readouterr().err
 
 
 class TestMergedLogs:

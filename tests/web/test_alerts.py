@@ -3,12 +3,18 @@
 import asyncio
 import logging
 import re
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
+from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
+from heliograph.runtime.authority import Authority
 from heliograph.web.alerts import Alert, AlertRules, Alerts, AlertTarget, Installation, Mail, send
 from heliograph.web.health import HealthProblem, Severity
 
@@ -129,34 +135,95 @@ def test_where_it_is_from(key: str, part: str, place: str) -> None:
     assert text == f"It broke. Mend it.\nFrom: {place}/srv/heliograph on host7"
 
 
-async def test_mail() -> None:
-    """To a server that speaks as much SMTP as is needed."""
-    lines: list[str] = []
+class Inbox:
+    """What a mail server received, and how."""
 
-    async def smtp(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"220 here\r\n")
-        in_data = False
-        while line := (await reader.readline()).decode():
-            lines.append(line.rstrip())
-            if in_data:
-                if line != ".\r\n":
-                    continue
-                in_data = False
-            in_data = in_data or line.upper().startswith("DATA")
-            writer.write(b"354 go\r\n" if in_data else b"250 ok\r\n")
-        writer.close()
+    def __init__(self) -> None:
+        self.mails: list[Envelope] = []
+        self.logins: list[tuple[bytes, bytes]] = []
 
-    server = await asyncio.start_server(smtp, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    mail = Mail("127.0.0.1", port, "from@example.org", "to@example.org", starttls=False)
-    async with server, aiohttp.ClientSession() as session:
-        await send(session, AlertTarget(mail=mail), HERE, Alert(DOWN))
+    def authenticate(
+        self, server: SMTP, session: Session, envelope: Envelope, mechanism: str, data: object
+    ) -> AuthResult:
+        assert isinstance(data, LoginPassword)
+        self.logins.append((data.login, data.password))
+        return AuthResult(success=True)
+
+    async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
+        self.mails.append(envelope)
+        return "250 OK"
+
+    def lines(self) -> list[str]:
+        [mail] = self.mails
+        assert isinstance(mail.content, bytes)
+        return mail.content.decode().splitlines()
+
+
+@asynccontextmanager
+async def mail_server(inbox: Inbox, encryption: str, context: ssl.SSLContext) -> AsyncIterator[int]:
+    """Run an SMTP server that takes mail over this kind of connection only; yield its port."""
+
+    def protocol() -> SMTP:
+        return SMTP(
+            inbox,
+            tls_context=context if encryption == "starttls" else None,
+            require_starttls=encryption == "starttls",
+            authenticator=inbox.authenticate,
+            auth_require_tls=encryption == "starttls",
+        )
+
+    loop = asyncio.get_running_loop()
+    implicit = context if encryption == "tls" else None
+    server = await loop.create_server(protocol, "127.0.0.1", 0, ssl=implicit)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+
+
+def mail_to(port: int, encryption: str) -> Mail:
+    sender, recipient = "from@example.org", "to@example.org"
+    return Mail("127.0.0.1", port, sender, recipient, "ops", "secret", encryption)
+
+
+@pytest.mark.parametrize("encryption", ["starttls", "tls", "none"])
+async def test_mail(encryption: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    authority, inbox = Authority(tmp_path), Inbox()
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    context = authority.server_context("127.0.0.1")
+    async with (
+        mail_server(inbox, encryption, context) as port,
+        aiohttp.ClientSession() as session,
+    ):
+        await send(session, AlertTarget(mail=mail_to(port, encryption)), HERE, Alert(DOWN))
+    lines = inbox.lines()
+    assert inbox.logins == [(b"ops", b"secret")]
     assert "Subject: Heliograph push.example.com: critical" in lines
     assert "To: to@example.org" in lines
     for name, text in (("Date", r"\w{3}, \d+ \w{3} \d{4} .*"), ("Message-ID", "<.+@example.org>")):
         assert any(re.fullmatch(f"{name}: {text}", line) for line in lines), name
     assert "FCM accepts no pushes. See the log." in lines
     assert FROM in lines
+
+
+@pytest.mark.parametrize("encryption", ["starttls", "tls"])
+@pytest.mark.parametrize("fault", ["unknown authority", "other name"])
+async def test_no_mail_or_password_to_a_server_that_is_not_the_one_named(
+    encryption: str,
+    fault: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    authority, inbox = Authority(tmp_path), Inbox()
+    if fault == "other name":
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    context = authority.server_context("127.0.0.2" if fault == "other name" else "127.0.0.1")
+    async with (
+        mail_server(inbox, encryption, context) as port,
+        aiohttp.ClientSession() as session,
+    ):
+        await send(session, AlertTarget(mail=mail_to(port, encryption)), HERE, Alert(DOWN))
+    assert (inbox.mails, inbox.logins) == ([], [])
+    assert "could not be sent by e-mail: SSLCertVerificationError" in caplog.text
 
 
 async def test_a_target_that_fails_is_logged_without_its_url(

@@ -71,11 +71,18 @@ def router_directory(given: Path | str, part: str) -> Path | str:
         return given  # the pipeline's may be a URL
     inside = given / part
     try:
+        check_directory(given)
         is_system = (inside / FILE_NAME).exists() and not (given / SERVER_KEY).exists()
     except OSError as exc:
         place = inside if os.access(given, os.X_OK) else given
         raise OSError(exc.errno, exc.strerror, str(place)) from None
     return inside if is_system else given
+
+
+def check_directory(given: Path) -> None:
+    """Raise `StartError` if this is a file."""
+    if given.exists() and not given.is_dir():
+        raise StartError(f"{given} is not a directory: choose another --dir")
 
 
 def default_home() -> Path:

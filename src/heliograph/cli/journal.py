@@ -15,7 +15,7 @@ from heliograph.cli.actions import reporting
 from heliograph.cli.arguments import Subparsers, seconds
 from heliograph.documents import JsonObject
 from heliograph.journal.schema import KINDS, violations
-from heliograph.runtime.errors import StartError
+from heliograph.runtime.errors import StartError, file_error
 
 _DESCRIPTION = """\
 Routers write what happens to segments in a directory, see [journal] path in their config.toml.
@@ -266,7 +266,7 @@ def _events(
     try:
         yield from read_events(directory, unreadable=unreadable)
     except OSError as exc:
-        raise StartError(f"{directory}: {exc.strerror}: see [journal] path") from exc
+        raise StartError(file_error(exc, directory, advice="see [journal] path")) from exc
 
 
 def _line(event: JsonObject) -> str:

@@ -122,6 +122,6 @@ def _target(config: SystemConfig) -> "AlertTarget":
             options.email_to,
             options.smtp_user,
             options.smtp_password,
-            options.smtp_starttls,
+            options.smtp_encryption,
         )
     return AlertTarget(options.webhook, options.ntfy, mail)

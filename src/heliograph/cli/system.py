@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from urllib.parse import urlsplit
 
-from heliograph.cli.actions import Run, add_parser, default_home, reporting
+from heliograph.cli.actions import Run, add_parser, check_directory, default_home, reporting
 from heliograph.cli.arguments import Subparsers
 from heliograph.documents import JsonObject
 from heliograph.runtime import process
@@ -89,6 +89,7 @@ def _with_access(run: Run) -> Run:
 
     def run_with_access(options: argparse.Namespace) -> int:
         root: Path = options.dir.absolute()
+        check_directory(root)
         if root.is_dir() and not os.access(root, os.R_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(root))
         return run(options)

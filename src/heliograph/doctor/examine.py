@@ -92,7 +92,10 @@ def _failed(name: str, exc: Exception) -> Finding:
 
 
 def _make_one(directory: Path) -> str:
+    name_another = "name a router's directory with --dir"
+    if directory.is_file():
+        return name_another
     return (
-        f"name a router's directory with --dir, or make a system: heliograph up --dir {directory},"
+        f"{name_another}, or make a system: heliograph up --dir {directory},"
         f" or one router: heliograph ntf init --dir {directory}"
     )

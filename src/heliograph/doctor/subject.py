@@ -103,6 +103,8 @@ def part_of(directory: Path) -> RouterKind:
         text = file.read_text(errors="replace")
     except FileNotFoundError:
         raise ConfigError([f"there is no {FILE_NAME} in {directory}"]) from None
+    except NotADirectoryError:
+        raise ConfigError([f"{directory} is not a directory"]) from None
     sections = set(_SECTION.findall(text))
     for part, other in ((NTF, SMP), (SMP, NTF)):
         if sections & (_sections(part) - _sections(other)):

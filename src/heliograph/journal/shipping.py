@@ -26,7 +26,7 @@ from heliograph.journal.readers import (
     read_acknowledged,
 )
 from heliograph.journal.storage.reader import segments
-from heliograph.runtime.errors import StartError
+from heliograph.runtime.errors import StartError, file_error
 from heliograph.runtime.files import sync_directory, write_file
 
 __all__ = ["FileTarget", "HttpTarget", "SegmentRefused", "Shipper", "Target", "open_target"]
@@ -183,7 +183,8 @@ class Shipper:
             heads = self._read_heads()  # first, so that the segments that they count are found
             found = segments(self._directory)
         except OSError as exc:
-            raise StartError(f"{self._directory}: {exc.strerror}: see [journal] path") from exc
+            text = file_error(exc, self._directory, advice="see [journal] path")
+            raise StartError(text) from exc
         names = {str(path.relative_to(self._directory)): path for path in found}
         self._done &= names.keys()
         routers = {path.parent.name for path in found if path.parent != self._directory}

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 LIST_INTERVAL = 10.0
 """Seconds between listings of a whole journal, at least."""
 LIST_REST = 20
-"""A listing that takes long is made again after so many times as long."""
+"""Wait this many times the duration of a listing before the next."""
 _NAME = re.compile(r"(\d+)-(\d+)\.parquet")
 
 

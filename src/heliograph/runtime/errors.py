@@ -48,10 +48,15 @@ def store_errors() -> Iterator[None]:
         raise StartError(f"the store cannot be opened: {exc}") from exc
 
 
-def file_error(exc: OSError, path: Path | str | None = None, verb: str = "") -> str:
-    """Return `PATH: what cannot be done: why: what to do` of an error of the file system."""
+def file_error(
+    exc: OSError, path: Path | str | None = None, verb: str = "", advice: str = ""
+) -> str:
+    """Return `PATH: what cannot be done: why: what to do` of an error of the file system.
+
+    `advice` is what to do unless access is denied.
+    """
     place = str(path or exc.filename or "")
-    words = [place, verb, exc.strerror or type(exc).__name__, access_advice(exc, place)]
+    words = [place, verb, exc.strerror or type(exc).__name__, access_advice(exc, place) or advice]
     return ": ".join(word for word in words if word)
 
 

@@ -198,7 +198,7 @@ class SmpRouter(Closing):
         self._tasks.spawn(self._load_and_serve(client, requests, names), name="load queues")
 
     def _serve_backlog(self, client: SmpClient) -> None:
-        """Serve what waits, as far as the client's allowance goes, and the rest later."""
+        """Serve waiting commands as far as the client's allowance goes, and the rest later."""
         requests = client.take_allowed(time.monotonic())
         if requests:
             self._serve(client, requests)

@@ -15,6 +15,8 @@ __all__ = ["INTRODUCTION", "PREFIX", "SystemConfig"]
 
 PREFIX = "HELIOGRAPH_SYSTEM"
 SEVERITIES = ("warning", "critical")
+STARTTLS = "starttls"
+TLS = "tls"
 
 INTRODUCTION = """\
 The configuration of a whole Heliograph system, in TOML (https://toml.io): which parts run.
@@ -64,8 +66,15 @@ class AlertOptions:
     email_to: str = option("", "The address that gets each alert by e-mail.")
     email_from: str = option("heliograph@localhost", "The sender of these e-mails.")
     smtp_host: str = option("localhost", "The SMTP server for e-mails.")
-    smtp_port: int = option(587, "Its TCP port.", minimum=1, maximum=65535)
-    smtp_starttls: bool = option(True, "Whether to encrypt the connection to it.")
+    smtp_port: int = option(
+        587, "Its TCP port: usually 587, or 465 with `tls`.", minimum=1, maximum=65535
+    )
+    smtp_encryption: str = option(
+        STARTTLS,
+        "How to encrypt the connection: from the start (`tls`), after `STARTTLS`, or not at all,"
+        " which is for a server on this machine. Certificates are checked.",
+        choices=(STARTTLS, TLS, "none"),
+    )
     smtp_user: str = option("", "The user to log in as. If empty: no login.")
     smtp_password: str = option("", "The password of `smtp_user`.", secret=True)
     after_seconds: float = option(

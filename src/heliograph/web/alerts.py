@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import smtplib
+import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from email.message import EmailMessage
@@ -11,6 +12,7 @@ from email.utils import localtime, make_msgid
 import aiohttp
 
 from heliograph.documents import JsonObject
+from heliograph.system.config import STARTTLS, TLS
 from heliograph.web.health import TITLES, HealthProblem, Severity
 
 __all__ = ["Alert", "AlertRules", "AlertTarget", "Alerts", "Installation", "Mail", "send"]
@@ -116,7 +118,7 @@ class Mail:
     recipient: str
     user: str = ""
     password: str = field(default="", repr=False)
-    starttls: bool = True
+    encryption: str = STARTTLS
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +173,22 @@ def _mail(mail: Mail, origin: Installation, alert: Alert) -> None:
     message["To"], message["Date"] = mail.recipient, localtime()
     message["Message-ID"] = make_msgid(domain=mail.sender.rpartition("@")[2] or None)
     message.set_content(alert.text(origin))
-    with smtplib.SMTP(mail.host, mail.port, timeout=_MAIL_TIMEOUT) as server:
-        if mail.starttls:
-            server.starttls()
+    with _connect(mail) as server:
         if mail.user:
             server.login(mail.user, mail.password)
         server.send_message(message)
+
+
+def _connect(mail: Mail) -> smtplib.SMTP:
+    """Connect to the mail server, whose certificate must be valid unless nothing is encrypted."""
+    if mail.encryption == TLS:
+        context = ssl.create_default_context()
+        return smtplib.SMTP_SSL(mail.host, mail.port, timeout=_MAIL_TIMEOUT, context=context)
+    server = smtplib.SMTP(mail.host, mail.port, timeout=_MAIL_TIMEOUT)
+    if mail.encryption == STARTTLS:
+        try:
+            server.starttls(context=ssl.create_default_context())
+        except BaseException:
+            server.close()
+            raise
+    return server

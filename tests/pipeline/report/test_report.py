@@ -91,7 +91,7 @@ def _check_files(path: Path) -> None:
     [
         (0, 0, "missing", "3 of 113 notifications are unaccounted for"),
         (2, 20, "missing", "3 of 113 notifications are unaccounted for"),
-        (3, 20, "gaps", "20 events are missing, 1 records are in quarantine, and 3 of 113"),
+        (3, 20, "gaps", "20 events are missing, 1 in quarantine, and 3 of 113"),
     ],
 )
 def test_verdict_and_gaps_come_first(

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from heliograph.cli.actions import reporting
+from heliograph.cli.actions import check_directory, reporting
 from heliograph.cli.arguments import Subparsers
 from heliograph.runtime import logs
 from heliograph.runtime.errors import StartError
@@ -56,6 +56,7 @@ def _directory(options: argparse.Namespace) -> Iterator[Path]:
     """Yield a directory; remove a temporary one at the end, except for the report."""
     if options.dir is not None:
         try:
+            check_directory(options.dir)
             options.dir.mkdir(parents=True, exist_ok=True)
         except OSError as exc:
             raise StartError(f"{options.dir}: {exc.strerror}: choose another --dir") from exc

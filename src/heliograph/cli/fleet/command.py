@@ -24,7 +24,12 @@ from heliograph.actions.wakes import (
 )
 from heliograph.cli.arguments import Subparsers
 from heliograph.cli.pipeline.decide import STOPPED
-from heliograph.cli.pipeline.opening import local_directory, open_reader
+from heliograph.cli.pipeline.opening import (
+    check_exists,
+    check_tables,
+    local_directory,
+    open_reader,
+)
 from heliograph.cli.pipeline.options import add_action, add_outcomes
 from heliograph.runtime.errors import StartError
 
@@ -120,6 +125,7 @@ def add(commands: Subparsers) -> None:
 def run_wake(options: argparse.Namespace) -> int:
     if not 0 < options.valid <= 168:
         raise StartError("--valid: must be more than 0 and at most 168 hours")
+    check_tables(options)
     with open_reader(options) as pipeline:
         from heliograph.pipeline.decisions.deciding import (
             DecisionSettings,
@@ -166,6 +172,7 @@ def run_wake(options: argparse.Namespace) -> int:
 
 
 def run_status(options: argparse.Namespace) -> int:
+    check_exists(options)
     found = _wakes(options)
     if options.wake is None:
         for item in sorted(found, key=lambda item: item.decided_at):

@@ -12,7 +12,7 @@ from heliograph.cli.arguments import Subparsers, seconds
 from heliograph.cli.pipeline import decide, plan
 from heliograph.cli.pipeline.ingesting import ingest_all
 from heliograph.cli.pipeline.light import run_light
-from heliograph.cli.pipeline.opening import acknowledging, open_pipeline
+from heliograph.cli.pipeline.opening import acknowledging, check_exists, open_pipeline
 from heliograph.cli.pipeline.options import (
     PART,
     add_action,
@@ -244,6 +244,8 @@ def run_once(options: argparse.Namespace) -> int:
 def run_status(options: argparse.Namespace) -> int:
     from heliograph.pipeline.status import describe, status
 
+    if not options.journal:
+        check_exists(options)
     now = time.time()
     for line in describe(status(options.dir, options.journal, now), now):
         print(line)
@@ -254,6 +256,7 @@ def run_objectives(options: argparse.Namespace) -> int:
     from heliograph.pipeline.objectives.describing import describe
     from heliograph.pipeline.tables.offsets import read_account
 
+    check_exists(options)
     for line in describe(read_account(options.dir).get("objectives", {})):
         print(line)
     return 0

@@ -20,7 +20,7 @@ EXIT_CODES = {"complete": 0, "missing": UNACCOUNTED, "gaps": GAPS, "lagging": LA
 
 
 def ingest_all(pipeline: "Pipeline") -> int:
-    """Ingest what waits, and print the account; return the exit code of its verdict."""
+    """Ingest the waiting segments, print the account, and return the exit code of its verdict."""
     from heliograph.pipeline.schedule import once, store_account
 
     bar = Bar("ingesting segments", "MB")

@@ -36,8 +36,10 @@ SMALL = {
 def run_light(options: argparse.Namespace) -> int:
     """Start `once` in a process of its own whenever something waits, until SIGTERM or SIGINT."""
     from heliograph.pipeline.metrics import PipelineCollector, served
+    from heliograph.pipeline.tables.tables import check_writable
     from heliograph.pipeline.watching import LARGE_BYTES, Watcher
 
+    check_writable(options.dir)
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -62,7 +64,9 @@ def run_light(options: argparse.Namespace) -> int:
                     collector.batch_seconds = time.monotonic() - now
                     logger.info("a batch took %.1f s: %s", collector.batch_seconds, _VERDICTS[code])
                 elif not stop.is_set():
-                    logger.error("a batch failed, see above; the next one takes all of it again")
+                    logger.error(
+                        "a batch failed, see above; the next one reads the same segments again"
+                    )
                 watcher.ran(time.monotonic())
             stop.wait(POLL_SECONDS)
     return 0

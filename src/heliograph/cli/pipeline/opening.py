@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "acknowledging",
+    "check_exists",
     "check_tables",
     "local_directory",
     "open_pipeline",
@@ -38,6 +39,15 @@ def open_pipeline(options: argparse.Namespace) -> Iterator["Pipeline"]:
 
     with open_tables(options.dir) as tables, _session(options) as spark:
         yield _make(spark, tables, options)
+
+
+def check_exists(options: argparse.Namespace) -> None:
+    """Raise `StartError` if `--dir` is a directory that does not exist."""
+    if isinstance(options.dir, Path) and not options.dir.exists():
+        raise StartError(
+            f"there is no directory {options.dir}: run `heliograph pipeline once`, or name another"
+            " with --dir"
+        )
 
 
 def check_tables(options: argparse.Namespace) -> None:

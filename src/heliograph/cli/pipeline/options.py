@@ -63,7 +63,7 @@ def add_journal(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-acknowledge",
         action="store_true",
-        help="do not tell the routers that segments were read: for a second pipeline, or a trial",
+        help="do not acknowledge segments to the routers: for a second pipeline, or a trial",
     )
     add_outcomes(parser)
 

@@ -167,7 +167,7 @@ class ActionRunner:
         await self._router.store.database.write(lambda tx: wakes.forget(tx, before))
 
     def _chosen(self, new: Iterable[Action]) -> list[Action]:
-        """Return automatic actions, so many as their pace allows until the next pass."""
+        """Return automatic actions, as many as their pace allows until the next pass."""
         left = {
             kind: max(1, int(self._settings.caps[kind].per_second * self._settings.poll))
             for kind in self._settings.automatic

@@ -67,7 +67,7 @@ class Roster:
 
 
 def join(roster: Roster, process_id: int, now: int, lease: int) -> Roster:
-    """Add a member with a lease of so many milliseconds."""
+    """Add a member with a lease of this many milliseconds."""
     return replace(roster, members={**roster.members, process_id: Member(now + lease)})
 
 

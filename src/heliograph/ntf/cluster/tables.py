@@ -251,7 +251,7 @@ def shard_of(subscription_id: bytes, count: int) -> int:
 
 
 def is_owner(tx: Transaction, key: ShardId, count: int, process_id: int) -> bool:
-    """Return whether a process owns a shard of a router that has so many, until it commits."""
+    """Return whether a process owns a shard of a router with `count` shards, until it commits."""
     rows = tx.query(
         "SELECT 1 FROM shards h JOIN servers v ON v.server_id = h.server_id"
         " WHERE h.server_id = ? AND h.shard = ? AND h.owner = ? AND v.shards = ?"

@@ -237,7 +237,7 @@ class NtfStore:
         return results
 
     async def collect_unverified(self, seconds: float, limit: int) -> list[bytes]:
-        """Remove and return a page of tokens that were not verified for so many seconds."""
+        """Remove and return a page of tokens that have been unverified for this many seconds."""
         before = round((steady_time() - seconds) * 1000)
 
         def collect(tx: Transaction) -> list[bytes]:

@@ -38,7 +38,7 @@ class _Batch:
 
 
 class Inbox:
-    """Bound what waits for the store, and count what is stored.
+    """Bound the notifications that wait for the store, and count those stored.
 
     `pause` is called with True to pause reading from the messaging router, with False to resume.
     """

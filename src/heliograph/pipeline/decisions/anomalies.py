@@ -126,7 +126,7 @@ RULES = (
     ),
 )
 _LARGE = (rates.TOKEN, rates.SUBSCRIPTION, rates.SOURCE)
-"""Metrics with so many subjects that only those above the floor are compared with their past."""
+"""Metrics with very many subjects: only those above the floor are compared with their past."""
 
 
 def decide(pipeline: "Pipeline", settings: DecisionSettings, now: float) -> Decisions:

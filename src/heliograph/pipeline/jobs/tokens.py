@@ -1,7 +1,7 @@
 """Tokens: one row for each, with the times that tell whether its owner is still there.
 
 Rows are minima, maxima and sets, so that parts merge in any order and merging one twice changes
-nothing. Raw events expire sooner than an owner is given up, so the rows are a table of their own.
+nothing. Raw events expire before an owner counts as gone, so the rows are a table of their own.
 """
 
 from functools import cache

@@ -104,7 +104,7 @@ def render(report: Report) -> str:
 
 def _files(report: Report) -> str:
     return (
-        f'<p class="files">Made {escape(_time(report.made_at))}. All of it:'
+        f'<p class="files">Made {escape(_time(report.made_at))}. All data:'
         ' <a href="report.json">JSON</a>. Tables link to their CSV files.</p>'
     )
 
@@ -124,7 +124,7 @@ def _verdict(report: Report) -> str:
     elif report.verdict is Verdict.GAPS:
         gaps = f"{report.missing_events:,} events are missing"
         if report.counts.get("quarantined"):
-            gaps += f", {report.counts['quarantined']:,} records are in quarantine"
+            gaps += f", {report.counts['quarantined']:,} in quarantine"
         text = (
             f"Complete but for known gaps: {gaps}, and {report.unaccounted:,} of {count}"
             " notifications may be among them."

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heliograph.pipeline.spark.java import cache_directory, find_java
-from heliograph.runtime.errors import StartError
+from heliograph.runtime.errors import StartError, file_error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,8 +109,12 @@ def _start_java(settings: dict[str, str], log: Path) -> None:
 
     if SparkContext._gateway is not None:
         return
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as file:
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        opened = log.open("ab")
+    except OSError as exc:
+        raise StartError(file_error(exc, log)) from exc
+    with opened as file:
         if file.tell() > MAX_LOG:
             file.truncate(0)
         conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))

@@ -319,11 +319,7 @@ def open_tables(place: str | Path) -> Iterator[Tables]:
         yield Tables(place)
         return
     directory = storage.local
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as exc:
-        raise StartError(file_error(exc, directory, "cannot be written")) from exc
+    lock = _open_lock(directory)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -334,3 +330,18 @@ def open_tables(place: str | Path) -> Iterator[Tables]:
         yield Tables(place)
     finally:
         os.close(lock)
+
+
+def check_writable(place: str | Path) -> None:
+    """Raise `StartError` if tables cannot be written there. Also while another process does."""
+    directory = Storage(place).local
+    if directory is not None:
+        os.close(_open_lock(directory))
+
+
+def _open_lock(directory: Path) -> int:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as exc:
+        raise StartError(file_error(exc, directory, "cannot be written")) from exc

@@ -40,7 +40,7 @@ IMMEDIATE_INTERVAL = 0.05
 RETRY_DELAY = 1.0
 
 ReadPage = Callable[[int, int], Awaitable[list[StoredNotification]]]
-"""Reads a page of stored notifications: those after a `seq`, at most so many."""
+"""Reads a page of stored notifications: those after a `seq`, up to a limit."""
 
 
 class NotificationDelivery:
@@ -82,7 +82,7 @@ class NotificationDelivery:
     def subscribed(self, client: SmpClient, notifier_id: bytes) -> None:
         """Mark the stored notifications of a notifier for the next `load`."""
         if client not in self._new:
-            client.outbox.begin_load()  # from now on, what is stored must not overtake what waits
+            client.outbox.begin_load()  # new notifications must not overtake waiting ones
             self._new[client] = []
         self._new[client].append(notifier_id)
 

@@ -111,7 +111,7 @@ class DatabaseServerStore:
         await self._database.write(lambda tx: associations.clear(tx, server_id))
 
     async def collect_unused(self, seconds: float) -> None:
-        """Remove messaging routers that have had no subscription for so many seconds."""
+        """Remove messaging routers without a subscription for this many seconds."""
         now = round(steady_time() * 1000)
         before = now - round(seconds * 1000)
         await self._database.write(lambda tx: servers.collect_unused(tx, now, before))
