@@ -85,7 +85,8 @@ async def serve(
         stats = _stats(config, own, router.stats)
         stack.callback(stats.try_save)
         stack.push_async_callback(router.close)
-        listener = Listener(NTF, identity, router, limits=limits)
+        share_of = router.store.coordinator.share_of
+        listener = Listener(NTF, identity, router, limits=limits, share_of=share_of)
         check = router.store.database.check
         port, tasks = await service.listen(
             listener, config.listen, check, reuse_port=worker is not None
@@ -169,7 +170,12 @@ async def _open(
     identity: ServerIdentity,
     worker: int | None,
 ) -> NtfRouter:
-    providers = make_providers(config, directory, is_shared=worker is not None)
+    router: NtfRouter | None = None
+
+    def share_of(number: int) -> int:
+        return number if router is None else router.store.coordinator.share_of(number)
+
+    providers = make_providers(config, directory, None if worker is None else share_of)
     logger.info("push providers: %s", ", ".join(sorted(kind.text for kind in providers)))
     url, settings = config.store_url(directory), config.settings()
     with store_errors():
@@ -177,7 +183,8 @@ async def _open(
             return await NtfRouter.start(url, providers, settings, journal)
         name = f"{socket.gethostname()}/{os.getpid()}"
         process = Process(name, identity.fingerprint, __version__)
-        return await NtfRouter.join(url, process, providers, settings, journal)
+        router = await NtfRouter.join(url, process, providers, settings, journal)
+        return router
 
 
 def _stats(config: NtfConfig, directory: Path, stats_of_run: Stats) -> NtfStatsLog:
