@@ -10,17 +10,14 @@ from typing import Any
 import aiohttp
 import pytest
 
-from heliograph.crypto.keys import generate_key_pair
 from heliograph.transport.client import Client
 from heliograph.transport.errors import ConnectFailed, Disconnected
-from heliograph.wire import ntf
 from heliograph.wire.addresses import decode_address
-from heliograph.wire.keys import Algorithm
 from heliograph.wire.ntf.push import APNS_DOCUMENTED_SIZE
 from tests.db.postgres import shared_postgres
 from tests.faults.processes import SimulatorProcess, init
+from tests.faults.support import register
 from tests.faults.test_workers import CONFIG, Workers
-from tests.ntf.support import a_device, ask
 from tests.waiting import until
 
 CLIENTS = 16
@@ -28,16 +25,6 @@ CONNECTIONS = 4
 PAUSE = 10.0
 SHARED_AFTER = 3.0
 """Seconds in which all processes have learned of a pause, on a busy machine."""
-
-
-@pytest.fixture
-async def apns(tmp_path: Path) -> AsyncIterator[SimulatorProcess]:
-    simulator = SimulatorProcess(tmp_path / "apns")
-    await simulator.start()
-    try:
-        yield simulator
-    finally:
-        await simulator.kill()
 
 
 @pytest.fixture
@@ -56,13 +43,6 @@ async def workers(tmp_path: Path, apns: SimulatorProcess) -> AsyncIterator[Worke
 def requests(apns: SimulatorProcess) -> list[dict[str, Any]]:
     lines = apns.record.read_text().splitlines() if apns.record.exists() else []
     return [json.loads(line) for line in lines]
-
-
-async def register(client: Client) -> None:
-    keys = generate_key_pair(Algorithm.ED25519)
-    dh_key = generate_key_pair(Algorithm.X25519).public
-    answer = await ask(client, ntf.TNEW(a_device(), keys.public, dh_key), b"", keys.private)
-    assert isinstance(answer, ntf.IDTKN)
 
 
 async def test_a_provider_that_limits_our_account_is_left_alone_by_all(
