@@ -1,11 +1,9 @@
 """Limits of a router of two real processes hold for both together."""
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -16,7 +14,7 @@ from heliograph.wire.addresses import decode_address
 from heliograph.wire.ntf.push import APNS_DOCUMENTED_SIZE
 from tests.db.postgres import shared_postgres
 from tests.faults.processes import SimulatorProcess, init
-from tests.faults.support import register
+from tests.faults.support import accepted, register, requests
 from tests.faults.test_workers import CONFIG, Workers
 from tests.waiting import until
 
@@ -40,11 +38,6 @@ async def workers(tmp_path: Path, apns: SimulatorProcess) -> AsyncIterator[Worke
         await running.kill_all()
 
 
-def requests(apns: SimulatorProcess) -> list[dict[str, Any]]:
-    lines = apns.record.read_text().splitlines() if apns.record.exists() else []
-    return [json.loads(line) for line in lines]
-
-
 async def test_a_provider_that_limits_our_account_is_left_alone_by_all(
     workers: Workers, apns: SimulatorProcess
 ) -> None:
@@ -64,11 +57,11 @@ async def test_a_provider_that_limits_our_account_is_left_alone_by_all(
     await asyncio.gather(*map(register, clients))
     created = await workers.metrics("simplex_ntf_tokens_created")
     assert min(created) > 0, created
-    await until(lambda: sum(item["accepted"] for item in requests(apns)) == CLIENTS + 1, 60)
+    await until(lambda: len(accepted(apns)) == CLIENTS + 1, 60)
     times = sorted(item["time"] - refused_at for item in requests(apns))
     assert times[0] == 0.0
     assert times[1] >= PAUSE - 0.1, times
-    by_connection = Counter(item["connection"] for item in requests(apns) if item["accepted"])
+    by_connection = Counter(item["connection"] for item in accepted(apns))
     assert len(by_connection) == 2, by_connection  # [push.apns] connections, one for each process
     for client in clients:
         await client.close()
