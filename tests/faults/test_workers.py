@@ -90,6 +90,15 @@ class Workers(Process):
         """Wait until so many processes, with the supervisor, have become ready in all."""
         await until(lambda: self.log.read_text().count("process: ready") >= count)
 
+    async def metrics(self, name: str) -> list[float]:
+        """Return a metric of each worker."""
+        found = re.search(r"workers: metrics at (\S+)", self.log.read_text())
+        assert found is not None
+        async with aiohttp.ClientSession() as session:
+            each = range(1, len(self.worker_pids()) + 1)
+            texts = [await _get(session, f"{found[1]}?process={number}") for number in each]
+        return [_value(text, name) for text in texts]
+
     async def ping(self) -> None:
         client = await Client.connect(decode_address(self.ready), CONFIG)
         try:

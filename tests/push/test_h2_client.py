@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,17 @@ from heliograph.push.connecting import HttpConnections
 from heliograph.push.h2_client import MAX_INFORMATIONAL, H2Connections
 from heliograph.push.http import Connections, HttpSettings, NoAnswer
 from heliograph.runtime.authority import Authority
+from tests.waiting import until
 
 Answering = Callable[[H2Connection, int], None]
 
 
 @contextlib.asynccontextmanager
 async def a_server(
-    directory: Path, answer: Answering, alpn: tuple[str, ...] = ("h2",)
+    directory: Path,
+    answer: Answering,
+    alpn: tuple[str, ...] = ("h2",),
+    transports: list[asyncio.WriteTransport] | None = None,
 ) -> AsyncIterator[tuple[str, HttpSettings]]:
     """Serve HTTP/2 without checking what is sent."""
     authority = Authority(directory)
@@ -34,6 +39,8 @@ async def a_server(
         task = asyncio.current_task()
         assert task is not None
         connected[task] = writer
+        if transports is not None:
+            transports.append(writer.transport)
         config = H2Configuration(
             client_side=False, validate_outbound_headers=False, normalize_outbound_headers=False
         )
@@ -75,6 +82,30 @@ async def reason(url: str, settings: HttpSettings) -> str:
     with pytest.raises(NoAnswer) as failure:
         await post(url, settings)
     return failure.value.reason
+
+
+@pytest.mark.parametrize("make", [Connections, H2Connections])
+async def test_a_share_of_the_connections(tmp_path: Path, make: Made) -> None:
+    """Other processes have the rest; what exceeds a smaller share is closed."""
+    peers: list[asyncio.WriteTransport] = []
+    share = 3
+
+    def answer(connection: H2Connection, stream: int) -> None:
+        connection.send_headers(stream, [(":status", "200"), ("x", "y")], end_stream=True)
+
+    async def at_once(connections: HttpConnections, url: str) -> None:
+        await asyncio.gather(*(connections.post(url, {}, b"") for _ in range(6)))
+
+    async with a_server(tmp_path, answer, transports=peers) as (url, settings):
+        shared = replace(settings, connections=3, share_of=lambda number: min(share, number))
+        connections = make(shared)
+        await at_once(connections, url)
+        assert len(peers) == 3
+        share = 1
+        await at_once(connections, url)
+        await until(lambda: sum(not peer.is_closing() for peer in peers) == 1)
+        assert len(peers) == 3
+        connections.close()
 
 
 async def test_an_answer(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ _LOCAL: tuple[Callable[[Subject], Findings], ...] = (
     store.check_import,
     store.check_store,
     store.check_pending,
+    store.check_processes,
     keys.check_providers,
     pipeline.check_journal,
     pipeline.check_pipeline,

@@ -8,10 +8,11 @@ from heliograph.db.dialects import Dialect, Transaction, open_dialect
 from heliograph.db.errors import DatabaseBusy, DatabaseError, DatabaseLost, DatabaseUrlError
 from heliograph.doctor.findings import Findings, good, note, problem, warning
 from heliograph.doctor.subject import Subject
+from heliograph.ntf.cluster.tables import now as database_now, processes
 from heliograph.ntf.store.totals import totals
 from heliograph.runtime.reference.storelog import UnfinishedImport
 
-__all__ = ["check_import", "check_pending", "check_store", "opened"]
+__all__ = ["check_import", "check_pending", "check_processes", "check_store", "opened"]
 
 MAX_SKEW = 30.0
 """The same as in `heliograph.ntf.service`, which takes long to import."""
@@ -136,6 +137,42 @@ def check_pending(subject: Subject) -> Findings:
             "if the router runs, a provider refuses or cannot be reached: see its log, --online,"
             " and 'Pushes are late' in the runbook",
         )
+
+
+def check_processes(subject: Subject) -> Findings:
+    """Check the processes that are the router, on all machines."""
+    if subject.part.name != "ntf" or subject.store_file is not None:
+        return
+    try:
+        with opened(subject) as dialect:
+            tx = Transaction(dialect)
+            found, now = processes(tx), database_now(tx)
+    except DatabaseError:
+        return  # `check_store` reports it, or there is no such table yet
+    alive = [item for item in found if item.expires_at > now]
+    if not alive:
+        return  # one process alone has no row
+    versions = sorted({item.version for item in alive})
+    names = ", ".join(item.name for item in alive)
+    yield good(
+        "processes", f"{len(alive)} are the router, version {' and '.join(versions)}: {names}"
+    )
+    if len(versions) > 1:
+        yield warning("processes", "their versions differ", "restart those of the earlier version")
+    if late := [item.name for item in found if item.expires_at <= now]:
+        yield warning(
+            "processes",
+            f"the leases of some have ended: {', '.join(late)}",
+            "others take their work over; see 'Leases and fencing' in docs/scale.md",
+        )
+    for item in alive:
+        if abs(item.skew) > MAX_SKEW * 1000:
+            yield problem(
+                "clock",
+                f"that of process {item.name} differs by {item.skew / 1000:.0f} s from"
+                " PostgreSQL's",
+                "have a time service set both",
+            )
 
 
 def check_import(subject: Subject) -> Findings:

@@ -274,7 +274,9 @@ class DeliveryOptions:
 
 @dataclass(frozen=True, slots=True)
 class ProcessOptions:
-    """Several processes as one router, on PostgreSQL."""
+    """Several processes as one router, on PostgreSQL.
+
+    Limits are the router's: each process has its share, at least one."""
 
     workers: str = option(
         "",

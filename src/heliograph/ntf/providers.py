@@ -4,6 +4,7 @@ Kinds share nothing, so that trouble with one host never closes the connections 
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -29,18 +30,22 @@ __all__ = ["create_vapid_key", "load_vapid", "make_providers"]
 logger = logging.getLogger(__name__)
 
 
+ShareOf = Callable[[int], int]
+"""Returns this process's share of a number, if several processes are the router."""
+
+
 def make_providers(
-    config: NtfConfig, directory: Path, *, is_shared: bool = False
+    config: NtfConfig, directory: Path, share_of: ShareOf | None = None
 ) -> dict[PushProvider, Provider]:
     """Make all configured providers. Raises one `ConfigError` for all problems.
 
-    They are for one of several processes if the router `is_shared`.
+    They are for one of several processes if there is a `share_of`.
     """
     providers: dict[PushProvider, Provider] = {PushProvider.APNS_NULL: NullProvider()}
     problems: list[str] = []
     if config.pushes.http_client == "h2" and find_spec("h2") is None:
         problems.append("[pushes] http_client: h2 is missing: install heliograph[h2]")
-    for make in (partial(_apns, is_shared=is_shared), _fcm, _web_push):
+    for make in (partial(_apns, share_of=share_of), partial(_fcm, share_of=share_of), _web_push):
         try:
             providers |= make(config, directory)
         except ConfigError as exc:
@@ -67,14 +72,17 @@ def load_vapid(config: NtfConfig, directory: Path) -> Vapid:
         raise ConfigError([f"[push.webpush] vapid_key_file: {directory / name}: {exc}"]) from None
 
 
-def _apns(config: NtfConfig, directory: Path, *, is_shared: bool) -> dict[PushProvider, Provider]:
+def _apns(
+    config: NtfConfig, directory: Path, share_of: ShareOf | None
+) -> dict[PushProvider, Provider]:
     options = config.push.apns
     if not options.key_file:
         if options.allow_test_tokens:
             raise ConfigError(["[push.apns] key_file: must be set, because allow_test_tokens is"])
         return {}
     made = _apns_config(options, directory, config.pushes)
-    made = replace(made, is_shared=is_shared)
+    if share_of is not None:
+        made = replace(made, is_shared=True, http=replace(made.http, share_of=share_of))
     kinds = [PushProvider.APNS_PROD, PushProvider.APNS_DEV]
     if options.allow_test_tokens:
         kinds.append(PushProvider.APNS_TEST)
@@ -115,7 +123,9 @@ def _other_app(text: str, directory: Path) -> ApnsApp:
     return ApnsApp(key, key_id, team_id, topic)
 
 
-def _fcm(config: NtfConfig, directory: Path) -> dict[PushProvider, Provider]:
+def _fcm(
+    config: NtfConfig, directory: Path, share_of: ShareOf | None
+) -> dict[PushProvider, Provider]:
     options: FcmOptions = config.push.fcm
     if not options.service_account_file:
         return {}
@@ -125,6 +135,7 @@ def _fcm(config: NtfConfig, directory: Path) -> dict[PushProvider, Provider]:
         options.url,
         options.token_url or None,
         HttpSettings(
+            share_of=share_of or int,
             client=config.pushes.http_client,
             proxy=config.pushes.proxy,
             ca=_certificates(directory, options.ca_file, "[push.fcm] ca_file"),

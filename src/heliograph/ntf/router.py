@@ -11,6 +11,7 @@ from heliograph.journal.journal import NO_JOURNAL, Journal
 from heliograph.ntf.admission import Authorizer
 from heliograph.ntf.background import collect, record_counts, record_recovered, record_traffic
 from heliograph.ntf.cluster.member import ClusterMember
+from heliograph.ntf.cluster.pauses import SharedPauses
 from heliograph.ntf.cluster.roster import LEASE
 from heliograph.ntf.cluster.subscribers import ShardSubscribers
 from heliograph.ntf.cluster.tables import Process
@@ -147,6 +148,9 @@ class NtfRouter(Closing):
         )
         router = cls(member.database, providers, settings, journal or NO_JOURNAL, member)
         member.resumed = router.outbox.wake
+        pauses = SharedPauses(member.database, router.outbox.lanes)
+        router.outbox.paused = pauses.add
+        router._tasks.spawn(pauses.run(), name="pauses of providers")
         router._lease_tasks.spawn(member.run(), name="lease")
         return await router._begin()
 

@@ -23,13 +23,15 @@ from heliograph.journal.schema import Part
 from heliograph.ntf.actions.opening import make_runner
 from heliograph.ntf.actions.snapshots import snapshot_of
 from heliograph.ntf.cluster.member import ClusterMember
+from heliograph.ntf.cluster.reports import WorkerReports, report
 from heliograph.ntf.cluster.supervisor import PORT_FILE, WORKERS, worker_directory
 from heliograph.ntf.cluster.tables import Process
 from heliograph.ntf.config import NtfConfig
+from heliograph.ntf.machine import absorb_workers
 from heliograph.ntf.observing.metrics import NtfCollector
 from heliograph.ntf.observing.stats import Stats
 from heliograph.ntf.providers import make_providers
-from heliograph.ntf.reference.control import NtfControlPort
+from heliograph.ntf.reference.control import NtfControlPort, ProcessState
 from heliograph.ntf.reference.statslog import NtfStatsLog
 from heliograph.ntf.router import NtfRouter
 from heliograph.ntf.store import totals
@@ -59,18 +61,22 @@ SPARE_FILES = 2000
 
 @asynccontextmanager
 async def serve(
-    config: NtfConfig, directory: Path, worker: int | None = None
+    config: NtfConfig,
+    directory: Path,
+    worker: int | None = None,
+    reports: WorkerReports | None = None,
 ) -> AsyncIterator[str]:
     """Run a router inside the context; yield its address once it accepts connections.
 
     Stops in the order that loses nothing: first no more commands, then pushes, then the store.
-    With a `worker` number, it is one of several processes that are the router.
+    With a `worker` number, it is one of several processes that are the router, and `reports` go to
+    its supervisor.
     """
     own = directory
     if worker is not None:
         own = worker_directory(directory, worker)
         own.mkdir(mode=0o700, parents=True, exist_ok=True)
-        config = _of_worker(config, worker)
+        config = _of_worker(config)
     limits = config.clients.limits()
     passwords = Passwords(*config.control.passwords_in(directory))
     files = limits.max_connections + SPARE_FILES
@@ -83,9 +89,14 @@ async def serve(
         )
         router = await _open(config, directory, journal, service.identity, worker)
         stats = _stats(config, own, router.stats)
+        if worker is None:
+            absorb_workers(stats, directory)
+        elif reports is not None:
+            reports.start(lambda: report(router, stats))
         stack.callback(stats.try_save)
         stack.push_async_callback(router.close)
-        listener = Listener(NTF, identity, router, limits=limits)
+        share_of = router.store.coordinator.share_of
+        listener = Listener(NTF, identity, router, limits=limits, share_of=share_of)
         check = router.store.database.check
         port, tasks = await service.listen(
             listener, config.listen, check, reuse_port=worker is not None
@@ -107,7 +118,7 @@ async def serve(
         if config.metrics.port is not None or config.control.port is not None:
             tasks.spawn(collector.count(), name="ntf totals")
         if config.control.port is not None:
-            control = NtfControlPort(router, stats, collector, passwords)
+            control = NtfControlPort(ProcessState(router, stats, collector), passwords)
             control_port = await control.start(config.control.port)
             stack.push_async_callback(control.close)
             logger.info("control port %d", control_port)
@@ -141,13 +152,13 @@ def maintain(config: NtfConfig, directory: Path) -> None:
     stats.try_save()
 
 
-def _of_worker(config: NtfConfig, worker: int) -> NtfConfig:
-    """Return the configuration of a worker: the supervisor has the port of the metrics."""
+def _of_worker(config: NtfConfig) -> NtfConfig:
+    """Return the configuration of a worker: its supervisor speaks for all."""
     metrics = config.metrics
     if metrics.port is not None:
         metrics = replace(metrics, host="127.0.0.1", port=0)
-    control = config.control if worker == 1 else replace(config.control, port=None)
-    return replace(config, metrics=metrics, control=control)
+    control, stats = replace(config.control, port=None), replace(config.stats, log_file="")
+    return replace(config, metrics=metrics, control=control, stats=stats)
 
 
 def _record_port(directory: Path, port: int) -> None:
@@ -169,7 +180,12 @@ async def _open(
     identity: ServerIdentity,
     worker: int | None,
 ) -> NtfRouter:
-    providers = make_providers(config, directory, is_shared=worker is not None)
+    router: NtfRouter | None = None
+
+    def share_of(number: int) -> int:
+        return number if router is None else router.store.coordinator.share_of(number)
+
+    providers = make_providers(config, directory, None if worker is None else share_of)
     logger.info("push providers: %s", ", ".join(sorted(kind.text for kind in providers)))
     url, settings = config.store_url(directory), config.settings()
     with store_errors():
@@ -177,7 +193,8 @@ async def _open(
             return await NtfRouter.start(url, providers, settings, journal)
         name = f"{socket.gethostname()}/{os.getpid()}"
         process = Process(name, identity.fingerprint, __version__)
-        return await NtfRouter.join(url, process, providers, settings, journal)
+        router = await NtfRouter.join(url, process, providers, settings, journal)
+        return router
 
 
 def _stats(config: NtfConfig, directory: Path, stats_of_run: Stats) -> NtfStatsLog:

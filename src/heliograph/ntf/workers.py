@@ -1,19 +1,25 @@
-"""A notification router of several worker processes on this machine, and its metrics."""
+"""A notification router of several worker processes on this machine, and what speaks for all."""
 
 import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from heliograph.db.dialects import sqlite_file
 from heliograph.journal.identity import journal_identity
 from heliograph.ntf.cluster.supervisor import WorkerProcesses, command_for
 from heliograph.ntf.config import NtfConfig
+from heliograph.ntf.machine import MachineState, WorkersStatsLog
+from heliograph.ntf.reference.control import NtfControlPort
+from heliograph.ntf.store import totals
 from heliograph.runtime.errors import StartError, store_errors
 from heliograph.runtime.identity import load_identity
 from heliograph.runtime.listening import refused
+from heliograph.runtime.reference.control import Passwords
 from heliograph.runtime.reference.storelog import UnfinishedImport
+from heliograph.tasks import TaskScope
 from heliograph.transport.accepting import reserve_port
 
 __all__ = ["supervise"]
@@ -43,8 +49,31 @@ async def supervise(config: NtfConfig, directory: Path, count: int) -> AsyncIter
         stack.callback(reserved.close)
         if config.metrics.port is not None:
             await _serve_merged(stack, config, directory, count)
-        command = command_for(directory, listen.host, reserved.getsockname()[1])
-        yield await stack.enter_async_context(WorkerProcesses(command, count).running())
+        workers = WorkerProcesses(
+            command_for(directory, listen.host, reserved.getsockname()[1]), count
+        )
+        address = await stack.enter_async_context(workers.running())
+        await _speak_for_all(stack, config, directory, workers, count)
+        yield address
+
+
+async def _speak_for_all(
+    stack: AsyncExitStack, config: NtfConfig, directory: Path, workers: WorkerProcesses, count: int
+) -> None:
+    """Write the statistics, and serve the control port, of all workers."""
+    stats = WorkersStatsLog(directory, config.stats, workers.ask, count)
+    stats.restore()
+    stack.callback(stats.try_save)
+    tasks = await stack.enter_async_context(TaskScope())
+    tasks.spawn(stats.run(), name="ntf statistics")
+    if config.control.port is not None:
+        pending = partial(totals.count, config.store_url(directory))
+        source = MachineState(stats, workers.ask, count, pending)
+        passwords = Passwords(*config.control.passwords_in(directory))
+        control = NtfControlPort(source, passwords)
+        port = await control.start(config.control.port)
+        stack.push_async_callback(control.close)
+        logger.info("control port %d", port)
 
 
 async def _serve_merged(

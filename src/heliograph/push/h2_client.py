@@ -322,7 +322,7 @@ class H2Connections:
         self, host: str, port: int, headers: list[tuple[str, str]], body: bytes
     ) -> HttpAnswer:
         for _ in range(MAX_TRIES):
-            index = min(range(len(self._slots)), key=self._loads.__getitem__)
+            index = self._choose()
             self._loads[index] += 1
             try:
                 connection = await self._connection(index, host, port)
@@ -332,6 +332,15 @@ class H2Connections:
             finally:
                 self._loads[index] -= 1
         raise NoAnswer("ConnectionLost")
+
+    def _choose(self) -> int:
+        """Return the least busy connection; retire those beyond this process's share."""
+        share = self._settings.share_of(len(self._slots))
+        for index in range(share, len(self._slots)):
+            if (spare := self._slots[index]) is not None:
+                spare.retire()
+                self._slots[index] = None
+        return min(range(share), key=self._loads.__getitem__)
 
     async def _request(
         self, connection: _H2Protocol, headers: list[tuple[str, str]], body: bytes

@@ -7,7 +7,7 @@ import asyncio
 import functools
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from email.utils import parsedate_to_datetime
@@ -87,6 +87,8 @@ class HttpAnswer:
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
     connections: int = 2
+    share_of: Callable[[int], int] = int
+    """Returns how many of these connections this process may have now."""
     timeout: float = 30.0
     connect_timeout: float = 10.0
     ca: bytes | None = None
@@ -111,6 +113,7 @@ class _Slot:
     created_at: float
     active: int = 0
     failed: bool = False
+    is_used: bool = False
 
 
 class Connections:
@@ -141,7 +144,7 @@ class Connections:
         if self._pin is not None and _host(url) != self._pin[0]:
             raise NoAnswer("NotPinned")  # wreq would resolve any other spelling of the name
         for _ in range(MAX_TRIES):
-            slot = min(self._slots, key=lambda slot: slot.active)
+            slot = self._choose()
             slot.active += 1
             try:
                 response = await slot.client.post(url, headers=headers, body=body)
@@ -166,6 +169,16 @@ class Connections:
             finally:
                 slot.active -= 1
         raise NoAnswer(next(name for kind, name in _FAILURES if isinstance(failure, kind)))
+
+    def _choose(self) -> _Slot:
+        """Return the least busy connection; drop those beyond this process's share."""
+        share = self._settings.share_of(len(self._slots))
+        for index in range(share, len(self._slots)):
+            if self._slots[index].is_used:
+                self._slots[index] = self._slot()  # what is in flight on the old one continues
+        slot = min(self._slots[:share], key=lambda slot: slot.active)
+        slot.is_used = True
+        return slot
 
     def _has_usual_headers(self, headers: HeaderMap) -> bool:
         """Return whether an answer has one of the headers that all of this host's have had.

@@ -55,19 +55,23 @@ def run(directory: Path, serve: Serve) -> int:
         return net.run(_run(serve, record_address))
 
 
-def run_worker(serve: Serve) -> int:
+def run_worker(serve: Serve, received: Callable[[bytes], object]) -> int:
     """Run a process of a router whose supervisor has locked the directory.
 
-    The end of standard input, which is that of the supervisor, stops it like SIGTERM.
+    `received` is called with each line of standard input, by another thread. The end of input,
+    which is that of the supervisor, stops the process like SIGTERM.
     """
     atexit.register(gc.freeze)
-    threading.Thread(target=_stop_at_end_of_input, daemon=True).start()
+    threading.Thread(target=_read_input, args=(received,), daemon=True).start()
     return net.run(_run(serve, lambda address: None))
 
 
-def _stop_at_end_of_input() -> None:
-    while os.read(0, 4096):
-        pass
+def _read_input(received: Callable[[bytes], object]) -> None:
+    rest = b""  # no buffered reader: its lock, held by this thread, would abort the exit
+    while data := os.read(0, 4096):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            received(line)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -248,11 +248,14 @@ class Listener(Closing):
         limits: Limits | None = None,
         versions: VersionRange | None = None,
         request_client_certificate: bool = False,
+        share_of: Callable[[int], int] = int,
     ) -> None:
+        """`share_of` returns how many of `Limits.max_connections` this process may have."""
         self.protocol: AnyProtocol = protocol
         self.identity = identity
         self.router: Router[Any] = router  # of the protocol's commands, as __init__ demands
         self.limits = limits or Limits()
+        self._share_of = share_of
         self.versions = versions or protocol.versions
         self.connections: set[ServerConnection] = set()
         self.refused_connections = 0
@@ -306,7 +309,8 @@ class Listener(Closing):
         await self._empty.wait()
 
     def admit(self, connection: ServerConnection) -> bool:
-        if self._closing or len(self.connections) >= self.limits.max_connections:
+        limit = self._share_of(self.limits.max_connections)
+        if self._closing or len(self.connections) >= limit:
             self.refused_connections += 1
             return False
         self.connections.add(connection)

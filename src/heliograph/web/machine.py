@@ -72,7 +72,7 @@ class Processes:
             found[pid] = {
                 "cpu_percent": None if percent is None else round(percent, 1),
                 "memory": sum(usage.memory for usage in usages),
-                "open_files": usages[0].open_files,
+                "open_files": _total([usage.open_files for usage in usages]),
             }
         self._before = seconds
         return found
@@ -101,6 +101,11 @@ def _usages(pid: int) -> Iterator[_Usage]:
         return
     for child in children:
         yield from _usages(child)
+
+
+def _total(numbers: list[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None
 
 
 def _open_files(pid: int) -> int | None:

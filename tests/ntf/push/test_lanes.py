@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from heliograph.ntf.push import lanes
-from heliograph.ntf.push.lanes import BUSY_DELAY, Lane
+from heliograph.ntf.push.lanes import BUSY_DELAY, Lane, Pause
 from heliograph.ntf.store.records import PendingPush, PushKind
 from heliograph.push.null import NullProvider
 from heliograph.push.provider import (
@@ -177,3 +177,39 @@ def test_a_paused_lane_tries_one_push_at_a_time(
     lane.end(trial, outcome, 1.0)
     lane.start(push(a_device()))
     assert lane.has_room(100.0) is has_ended
+
+
+def test_pauses_of_other_processes_are_kept(lane: Lane) -> None:
+    other = Lane(NullProvider(), 100)
+    asked = replace(ACCOUNT_BUSY, after=30.0)
+    start(lane, push(a_device()))
+    pause = lane.end(push(a_device()), asked, 0.0)
+    assert pause == Pause("", 30.0, 1)
+    other.pause(pause, 0.0)
+    assert not other.has_room(29.0)
+    other.start(push(a_device()))
+    assert not other.has_room(30.0)  # one at a time until the provider has answered
+    other.pause(Pause("", 20.0, 1), 0.0)  # an earlier one does not shorten it
+    assert not other.has_room(29.0)
+
+
+def test_pauses_of_hosts_by_other_processes_are_kept(lane: Lane) -> None:
+    silent = push(at("silent"))
+    start(lane, silent)
+    pause = lane.end(silent, TIMED_OUT, 0.0)
+    assert pause == Pause("silent", 1.0, 1)
+    other = Lane(NullProvider(), 100)
+    other.pause(pause, 0.0)
+    assert other.delay(push(at("Silent")), 0.5) == 0.5
+    assert other.delay(push(at("other")), 0.5) == 0.0
+    retried = push(at("silent"))
+    assert other.delay(retried, 1.0) == 0.0
+    other.start(retried)
+    assert other.end(retried, TIMED_OUT, 1.0) == Pause("silent", 3.0, 2)
+
+
+def test_answers_begin_no_pause(lane: Lane) -> None:
+    answered = push(at("host"))
+    for outcome in (Accepted(), BUSY, Misconfigured("BadRequest")):
+        start(lane, answered)
+        assert lane.end(answered, outcome, 0.0) is None

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from heliograph.ntf.observing.metrics import NtfCollector
-from heliograph.ntf.reference.control import NtfControlPort
+from heliograph.ntf.reference.control import NtfControlPort, ProcessState
 from heliograph.ntf.reference.statslog import NtfStatsLog
 from heliograph.ntf.router import NtfSettings
 from heliograph.ntf.store import totals
@@ -37,7 +37,7 @@ async def a_port(world: NtfWorld, passwords: Passwords = PASSWORDS) -> AsyncIter
     collector = NtfCollector(world.router, world.listener, partial(totals.count, world.url))
     collector.totals = await totals.count(world.url)
     stats = NtfStatsLog(world.router.stats, world.directory / "stats.json")
-    control = NtfControlPort(world.router, stats, collector, passwords)
+    control = NtfControlPort(ProcessState(world.router, stats, collector), passwords)
     port = await control.start(0)
     try:
         yield port
@@ -134,8 +134,9 @@ async def test_port_taken(small_world: NtfWorld) -> None:
             small_world.router, small_world.listener, partial(totals.count, small_world.url)
         )
         stats = NtfStatsLog(small_world.router.stats, small_world.directory / "stats.json")
+        control = NtfControlPort(ProcessState(small_world.router, stats, collector), PASSWORDS)
         with pytest.raises(StartError, match="taken"):
-            await NtfControlPort(small_world.router, stats, collector, PASSWORDS).start(port)
+            await control.start(port)
 
 
 def test_passwords() -> None:

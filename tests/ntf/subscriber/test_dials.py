@@ -200,3 +200,24 @@ async def test_a_cancelled_dial_leaves_its_place(is_waiting: bool) -> None:
         dial.task.cancel()
     await asyncio.gather(*(dial.task for dial in (*busy, *waiting)), return_exceptions=True)
     assert (dials.in_flight, dials.waiting) == (0, 0)
+
+
+async def test_several_processes_share_the_limits() -> None:
+    limits = DialLimits(9, 6, 3, 0.5, 30, 1)
+    assert limits.shared_by(1) == limits
+    assert limits.shared_by(3) == DialLimits(3, 2, 1, 1.5, 10, 1)
+    assert DialLimits().shared_by(3).connections is None  # descriptors are of each process
+
+
+async def test_limits_that_change_while_dials_wait() -> None:
+    dials = Dials(LIMITS.shared_by(2))
+    first, last, newest = (Dial(dials, host) for host in "abc")
+    assert await admitted(first, newest, last) == [True, False, False]
+    dials.limit(LIMITS)
+    assert await admitted(first, newest, last) == [True, True, False]
+    dials.limit(LIMITS.shared_by(2))
+    await first.end()
+    assert await admitted(newest, last) == [True, False]  # what was admitted stays
+    await newest.end()
+    assert await admitted(last) == [True]
+    await last.end()

@@ -143,9 +143,13 @@ def _instead(options: argparse.Namespace, config: NtfConfig) -> int | None:
         print("The store is up to date.")
         return 0
     if options.worker is not None:
+        from heliograph.ntf.cluster.reports import WorkerReports
         from heliograph.ntf.service import serve
 
-        return process.run_worker(lambda: serve(config, directory, options.worker))
+        reports = WorkerReports()
+        return process.run_worker(
+            lambda: serve(config, directory, options.worker, reports), reports.received
+        )
     count = _worker_count(options, config)
     if count is None:
         return None

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseError
@@ -141,6 +141,7 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
         if self._is_closing or self._member.fenced.is_set():
             return
         roster, me = self._member.roster, self._member.process_id
+        self.dials.limit(self._settings.dials.shared_by(len(roster.members)))
         owned, left = roster.owned_by(me), roster.left_by(me)
         for key, running in list(self._running.items()):
             count = self._member.splits.get(key[0], 1)
@@ -189,7 +190,7 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
             store,
             self._observer,
             self._receive,
-            self._settings,
+            replace(self._settings, worthless_rate=self._settings.worthless_rate / count),
             self.dials,
             is_proven=is_proven,
             restrictions=self._restrictions,

@@ -6,6 +6,7 @@ started again, after a delay that grows while it keeps failing. SIGHUP restarts 
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import signal
@@ -16,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from heliograph.documents import JsonObject
 from heliograph.runtime.backoff import Backoff
 from heliograph.runtime.errors import StartError
 from heliograph.tasks import TaskScope
@@ -26,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 START_TIMEOUT = 120.0
 STOP_TIMEOUT = 60.0
+ANSWER_TIMEOUT = 5.0
+MAX_ANSWER = 2**24
 STABLE_SECONDS = 5.0
 """Seconds that a worker must run to reset the delay before its next start."""
 DELAYS = Backoff(first=0.2, last=10.0)
@@ -48,6 +52,8 @@ class _Worker:
     failures: int = 0
     started_at: float = 0.0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    questions: int = 0
 
 
 class WorkerProcesses:
@@ -96,6 +102,34 @@ class WorkerProcesses:
                 self._signal(worker, signal.SIGTERM)
                 await worker.ready.wait()
 
+    async def ask(self) -> dict[int, JsonObject]:
+        """Return the reports of the workers that answer in time, by their number."""
+        reports = await asyncio.gather(*map(self._ask, self._workers))
+        return {
+            worker.number: report
+            for worker, report in zip(self._workers, reports, strict=True)
+            if report is not None
+        }
+
+    async def _ask(self, worker: _Worker) -> JsonObject | None:
+        async with worker.asking:
+            process = worker.process
+            if process is None or not worker.ready.is_set():
+                return None
+            assert process.stdin is not None and process.stdout is not None  # noqa: PT018, S101
+            worker.questions += 1
+            try:
+                async with asyncio.timeout(ANSWER_TIMEOUT):
+                    process.stdin.write(f"{worker.questions}\n".encode())
+                    while line := await process.stdout.readline():
+                        answer: JsonObject = json.loads(line)
+                        if answer["question"] == worker.questions:  # not one that came too late
+                            report: JsonObject = answer["report"]
+                            return report
+            except (OSError, TimeoutError, ValueError, KeyError, TypeError):
+                logger.warning("worker %d does not answer", worker.number)
+            return None
+
     async def _start(self, worker: _Worker) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
         worker.ready.clear()
@@ -107,6 +141,7 @@ class WorkerProcesses:
             str(worker.number),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            limit=MAX_ANSWER,
             env=environment,
             start_new_session=True,
         )

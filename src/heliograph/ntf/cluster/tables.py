@@ -191,6 +191,21 @@ def names(tx: Transaction) -> dict[int, tuple[str, int]]:
     return {number: (name, skew) for number, name, skew in rows}
 
 
+class ProcessRow(NamedTuple):
+    """A member, for operators; times in milliseconds."""
+
+    name: str
+    version: str
+    skew: int
+    expires_at: int
+
+
+def processes(tx: Transaction) -> list[ProcessRow]:
+    """Return all members, those that joined first before others."""
+    rows = tx.query("SELECT name, version, skew, expires_at FROM processes ORDER BY process_id")
+    return [ProcessRow(*row) for row in rows]
+
+
 def set_leaving(tx: Transaction, process_id: int) -> None:
     tx.execute("UPDATE processes SET is_leaving = 1 WHERE process_id = ?", (process_id,))
 

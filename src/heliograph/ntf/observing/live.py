@@ -3,9 +3,10 @@
 Names the operator's own messaging routers; others are only counted.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from heliograph.ntf.store.totals import Totals
 
@@ -47,36 +48,57 @@ class LiveSnapshot:
         return len(self.connected.own) + self.connected.other
 
 
-def snapshot(router: "NtfRouter", totals: Totals | None) -> LiveSnapshot:
-    """Return the state of all subscribers; `totals` adds what is pending in the store."""
-    subscribers = list(router.subscribers.values())
-    connected: set[int] = set()
-    active: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
-    for subscriber in subscribers:
+class ServerState(NamedTuple):
+    """What one process has of a messaging router, or of a shard of one."""
+
+    server_id: int
+    host: str | None
+    """Of an own server."""
+    is_connected: bool
+    by_service: bool
+    subscribed: int
+
+
+def states(router: "NtfRouter") -> list[ServerState]:
+    """Return the state of all subscribers of a process."""
+    found = []
+    for subscriber in router.subscribers.values():
         client, server_id = subscriber.client, subscriber.server.server_id
-        if client is not None and client.is_connected:
-            connected.add(server_id)
-            by_service = client.established.service is not None
-            active[by_service].append((server_id, subscriber.subscribed))
-    server_ids = {subscriber.server.server_id for subscriber in subscribers}
-    pending: dict[bool, list[tuple[int, int]]] = {True: [], False: []}
+        host = router.observer.own_host(server_id)
+        if client is None or not client.is_connected:
+            found.append(ServerState(server_id, host, False, False, 0))
+            continue
+        by_service = client.established.service is not None
+        found.append(ServerState(server_id, host, True, by_service, subscriber.subscribed))
+    return found
+
+
+def snapshot(found: Sequence[ServerState], totals: Totals | None) -> LiveSnapshot:
+    """Sum up subscribers, of one process or several; `totals` adds what is pending in the store."""
+    hosts = {state.server_id: state.host for state in found}
+    connected = {state.server_id for state in found if state.is_connected}
+    active: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
+    for state in found:
+        if state.is_connected:
+            active[state.by_service][state.server_id] += state.subscribed
+    pending: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
     for (server_id, associated), number in (totals or Totals()).pending.items():
-        pending[associated].append((server_id, number))
+        pending[associated][server_id] += number
     return LiveSnapshot(
-        _servers(router, server_ids),
-        _servers(router, connected),
-        _servers(router, server_ids - connected),
-        _subscriptions(router, active[True]),
-        _subscriptions(router, active[False]),
-        _subscriptions(router, pending[True]),
-        _subscriptions(router, pending[False]),
+        _servers(hosts, hosts),
+        _servers(hosts, connected),
+        _servers(hosts, hosts.keys() - connected),
+        _subscriptions(hosts, active[True]),
+        _subscriptions(hosts, active[False]),
+        _subscriptions(hosts, pending[True]),
+        _subscriptions(hosts, pending[False]),
     )
 
 
-def _servers(router: "NtfRouter", server_ids: Iterable[int]) -> Servers:
+def _servers(hosts: Mapping[int, str | None], server_ids: Iterable[int]) -> Servers:
     found = Servers()
     for server_id in server_ids:
-        host = router.observer.own_host(server_id)
+        host = hosts[server_id]
         if host is None:
             found.other += 1
         else:
@@ -85,10 +107,10 @@ def _servers(router: "NtfRouter", server_ids: Iterable[int]) -> Servers:
     return found
 
 
-def _subscriptions(router: "NtfRouter", numbers: list[tuple[int, int]]) -> Subscriptions:
+def _subscriptions(hosts: Mapping[int, str | None], numbers: Mapping[int, int]) -> Subscriptions:
     found = Subscriptions()
-    for server_id, number in numbers:
-        host = router.observer.own_host(server_id)
+    for server_id, number in numbers.items():
+        host = hosts.get(server_id)
         if host is not None:
             found.own[host] = found.own.get(host, 0) + number
         elif number:

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from heliograph import __version__
 from heliograph.journal.metrics import journal_metrics
-from heliograph.ntf.observing.live import LiveSnapshot, Servers, Subscriptions, snapshot
+from heliograph.ntf.observing.live import LiveSnapshot, Servers, Subscriptions, snapshot, states
 from heliograph.ntf.observing.stats import Histogram
 from heliograph.ntf.store.totals import Totals
 from heliograph.runtime.metrics import counter, gauge
@@ -87,7 +87,7 @@ class NtfCollector(Collector):
             await asyncio.sleep(max(COUNT_INTERVAL, taken / COUNT_SHARE))
 
     def live(self) -> LiveSnapshot:
-        return snapshot(self._router, self.totals)
+        return snapshot(states(self._router), self.totals)
 
     def collect(self) -> Iterator[Metric]:
         live = self.live()

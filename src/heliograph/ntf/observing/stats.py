@@ -93,9 +93,14 @@ class Stats:
         }
 
     def restore(self, saved: JsonObject) -> None:
-        known = {item.name for item in fields(Counters)}
-        for name, value in saved["counters"].items():
-            if name in known:
-                setattr(self.counters, name, value)
+        """Add what an earlier run, or another process, has saved."""
+        for item in fields(Counters):
+            value = saved["counters"].get(item.name, 0)
+            counted = getattr(self.counters, item.name)
+            if isinstance(counted, int):
+                setattr(self.counters, item.name, counted + int(value))
+            else:
+                for host, number in (value or {}).items():
+                    counted[host] = counted.get(host, 0) + number
         self.active_tokens.restore(saved["active_tokens"])
         self.active_subs.restore(saved["active_subs"])

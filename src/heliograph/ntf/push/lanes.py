@@ -6,6 +6,7 @@ a time, ever more rarely. So is a provider that limits our account.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from heliograph.ntf.store.records import PendingPush, PushKind
 from heliograph.push.provider import Provider, PushOutcome, RetryLater
@@ -19,6 +20,15 @@ BUSY_DELAY = 2.0
 HOST_BACKOFF = Backoff(first=1.0, last=300.0)
 ACCOUNT_BACKOFF = Backoff(first=1.0, last=300.0)
 MAX_IDLE_HOSTS = 10_000
+
+
+class Pause(NamedTuple):
+    """A time without pushes to one host, or to the provider if `host` is empty."""
+
+    host: str
+    until: float
+    failures: int
+    """Failures in a row, of which this is the last."""
 
 
 @dataclass(slots=True)
@@ -83,12 +93,13 @@ class Lane:
             self._hosts.setdefault(name, _HostLoad()).active += 1
             self._unverified += push.kind is PushKind.VERIFICATION
 
-    def end(self, push: PendingPush, outcome: PushOutcome, now: float) -> None:
+    def end(self, push: PendingPush, outcome: PushOutcome, now: float) -> Pause | None:
+        """Record the outcome of a push; return the pause that begins with it, if one does."""
         self.active -= 1
-        self._pause_or_resume(outcome, now)
+        pause = self._pause_or_resume(outcome, now)
         name = _host(push)
         if name is None:
-            return
+            return pause
         self._unverified -= push.kind is PushKind.VERIFICATION
         host = self._hosts[name]
         host.active -= 1
@@ -96,20 +107,36 @@ class Lane:
             if now >= host.blocked_until:  # pushes in flight fail together
                 host.failures += 1
                 host.blocked_until = now + HOST_BACKOFF.delay(host.failures, 0.0)
+                pause = Pause(name, host.blocked_until, host.failures)
         else:
             host.failures, host.blocked_until = 0, 0.0
         if not host.active and not host.failures:
             del self._hosts[name]
         elif len(self._hosts) > MAX_IDLE_HOSTS:
             self._forget_idle(now)
+        return pause
 
-    def _pause_or_resume(self, outcome: PushOutcome, now: float) -> None:
+    def pause(self, pause: Pause, now: float) -> None:
+        """Keep a pause that another process has begun."""
+        if not pause.host:
+            if pause.until > self.paused_until:
+                self.paused_until, self._refusals = pause.until, pause.failures
+            return
+        host = self._hosts.setdefault(pause.host, _HostLoad())
+        if pause.until > host.blocked_until:
+            host.blocked_until, host.failures = pause.until, pause.failures
+        if len(self._hosts) > MAX_IDLE_HOSTS:
+            self._forget_idle(now)
+
+    def _pause_or_resume(self, outcome: PushOutcome, now: float) -> Pause | None:
         if not isinstance(outcome, RetryLater) or not (outcome.account_wide or outcome.connection):
             self._refusals = 0
         elif outcome.account_wide and now >= self.paused_until:  # pushes in flight fail together
             self._refusals += 1
             asked = min(outcome.after or 0.0, ACCOUNT_BACKOFF.last)
             self.paused_until = now + ACCOUNT_BACKOFF.delay(self._refusals, 0.0, asked)
+            return Pause("", self.paused_until, self._refusals)
+        return None
 
     def _forget_idle(self, now: float) -> None:
         for name, host in tuple(self._hosts.items()):

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
@@ -18,7 +18,7 @@ from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseError
 from heliograph.ntf.observing.observer import NtfObserver
 from heliograph.ntf.observing.pushes import AnsweredPush
-from heliograph.ntf.push.lanes import Lane
+from heliograph.ntf.push.lanes import Lane, Pause
 from heliograph.ntf.push.padding import Padding
 from heliograph.ntf.push.payload import build
 from heliograph.ntf.store import pending
@@ -92,6 +92,8 @@ class Outbox:
         self.lanes = {
             kind: Lane(provider, self.settings.window) for kind, provider in providers.items()
         }
+        self.paused: Callable[[PushProvider, Pause], None] = lambda provider, pause: None
+        """Called when a provider or a host is to get no pushes for a while."""
         self._coordinator = store.coordinator
         self._padding = Padding(self.settings.apns_padded_length)
         self._store = store
@@ -370,7 +372,10 @@ class Outbox:
         now = time.monotonic()
         for done in batch:
             self._active.discard(done.key)
-            done.lane.end(done.answered.push, done.answered.outcome, now)
+            push, outcome = done.answered.push, done.answered.outcome
+            pause = done.lane.end(push, outcome, now)
+            if pause is not None:
+                self.paused(push.device.provider, pause)
         for lane in {id(done.lane): done.lane for done in batch}.values():
             if now < lane.paused_until:
                 self._wake_at(steady_time() + lane.paused_until - now)

@@ -10,18 +10,20 @@ It changes nothing, and shows nothing of any client.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from heliograph.ntf.observing.live import LiveSnapshot, Servers, Subscriptions
+from heliograph.ntf.reference.statslog import NtfStatsLog
+from heliograph.ntf.store.totals import Totals
 from heliograph.runtime.reference.control import ControlPort, Passwords, Role, is_allowed
 
 if TYPE_CHECKING:
     from heliograph.ntf.observing.metrics import NtfCollector
-    from heliograph.ntf.reference.statslog import NtfStatsLog
     from heliograph.ntf.router import NtfRouter
 
-__all__ = ["NtfControlPort"]
+__all__ = ["NtfControlPort", "ProcessState", "RouterState", "StateSource"]
 
 _STATS = (
     ("tknCreated", "tkn_created"),
@@ -45,69 +47,103 @@ _STATS = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class RouterState:
+    """What `server-info` shows. `scope` has lines about processes, if several are the router."""
+
+    threads: int
+    clients: int
+    in_flight: int
+    live: LiveSnapshot
+    totals: Totals | None
+    scope: tuple[str, ...] = ()
+
+
+class StateSource(Protocol):
+    """What the control port asks: one process, or all of a machine."""
+
+    @property
+    def stats(self) -> NtfStatsLog: ...
+
+    async def state(self) -> RouterState: ...
+
+
+class ProcessState:
+    """The state of one process that is the router."""
+
+    def __init__(self, router: "NtfRouter", stats: NtfStatsLog, collector: "NtfCollector") -> None:
+        self.stats = stats
+        self._router = router
+        self._collector = collector
+
+    async def state(self) -> RouterState:
+        router, collector = self._router, self._collector
+        return RouterState(
+            threading.active_count(),
+            len(router.clients),
+            router.outbox.in_flight,
+            collector.live(),
+            collector.totals,
+        )
+
+
 class NtfControlPort(ControlPort):
     title = "Ntf server control port"
     help = "commands: auth PASSWORD, stats, server-info, help, quit"
 
-    def __init__(
-        self,
-        router: "NtfRouter",
-        stats: "NtfStatsLog",
-        collector: "NtfCollector",
-        passwords: Passwords,
-    ) -> None:
+    def __init__(self, source: StateSource, passwords: Passwords) -> None:
         super().__init__(passwords)
-        self._router = router
-        self._stats = stats
-        self._collector = collector
+        self._source = source
 
     async def answer(self, role: Role, words: list[str]) -> list[str]:
-        questions: dict[str, Callable[[Role], Iterator[str]]] = {
-            "stats": self._stats_lines,
-            "server-info": self._server_info,
-        }
         match words:
-            case [word] if word in questions:
+            case ["stats" | "server-info" as word]:
                 if not is_allowed(role, Role.USER, word):
                     return ["AUTH"]
-                return list(questions[word](role))
+                return await (self._stats() if word == "stats" else self._server_info(role))
         return self.unknown()
 
-    def _stats_lines(self, _: Role) -> Iterator[str]:
-        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self._stats.since))
-        yield f"fromTime: {since}"
-        counted = self._stats.period()
-        for label, name in _STATS:
-            yield f"{label}: {counted[name]}"
-        stats, now = self._router.stats, time.time()
-        yield f"daily active tokens: {stats.active_tokens.count('day', now)}"
-        yield f"daily active subscriptions: {stats.active_subs.count('day', now)}"
+    async def _stats(self) -> list[str]:
+        stats, now = self._source.stats, time.time()
+        await stats.gather()
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(stats.since))
+        counted = stats.period()
+        return [
+            f"fromTime: {since}",
+            *(f"{label}: {counted[name]}" for label, name in _STATS),
+            f"daily active tokens: {stats.stats.active_tokens.count('day', now)}",
+            f"daily active subscriptions: {stats.stats.active_subs.count('day', now)}",
+            *stats.scope,
+        ]
 
-    def _server_info(self, role: Role) -> Iterator[str]:
-        live: LiveSnapshot = self._collector.live()
-        names = role is Role.ADMIN
-        yield f"Threads: {threading.active_count()}"
-        yield f"Clients: {len(self._router.clients)}"
-        for title, servers in (
-            ("SMP subscribers", live.subscribers),
-            ("SMP clients", live.connected),
-            ("SMP subscription workers", live.waiting),
-        ):
-            yield from _servers(title, servers, names)
-        yield f"SMP sessions count: {live.sessions}"
-        for title, found in (
-            ("SMP service subscriptions", live.active_service),
-            ("SMP queue subscriptions", live.active),
-            ("Pending SMP service subscriptions", live.pending_service),
-            ("Pending SMP queue subscriptions", live.pending),
-        ):
-            yield from _subscriptions(title, found, names)
-        totals = self._collector.totals
-        yield f"Pushes in flight: {self._router.outbox.in_flight}"
-        if totals is not None:
-            yield f"Push notifications queue length: {sum(totals.pending_pushes.values())}"
-            if totals.oldest_pending is not None:
-                yield f"Oldest pending push: {max(time.time() - totals.oldest_pending, 0):.0f} s"
+    async def _server_info(self, role: Role) -> list[str]:
+        state = await self._source.state()
+        return [*_info(state, names=role is Role.ADMIN), *state.scope]
+
+
+def _info(state: RouterState, *, names: bool) -> Iterator[str]:
+    live, totals = state.live, state.totals
+    yield f"Threads: {state.threads}"
+    yield f"Clients: {state.clients}"
+    for title, servers in (
+        ("SMP subscribers", live.subscribers),
+        ("SMP clients", live.connected),
+        ("SMP subscription workers", live.waiting),
+    ):
+        yield from _servers(title, servers, names)
+    yield f"SMP sessions count: {live.sessions}"
+    for title, found in (
+        ("SMP service subscriptions", live.active_service),
+        ("SMP queue subscriptions", live.active),
+        ("Pending SMP service subscriptions", live.pending_service),
+        ("Pending SMP queue subscriptions", live.pending),
+    ):
+        yield from _subscriptions(title, found, names)
+    yield f"Pushes in flight: {state.in_flight}"
+    if totals is not None:
+        yield f"Push notifications queue length: {sum(totals.pending_pushes.values())}"
+        if totals.oldest_pending is not None:
+            yield f"Oldest pending push: {max(time.time() - totals.oldest_pending, 0):.0f} s"
 
 
 def _servers(title: str, servers: Servers, names: bool) -> Iterator[str]:

@@ -44,17 +44,19 @@ class NtfStatsLog(StatsLog):
         clock: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(stats.started_at, copy, log, start, interval, clock)
-        self._stats = stats
+        self.stats = stats
+        self.scope: tuple[str, ...] = ()
+        """Lines about whose statistics these are, if several processes are the router."""
 
     def counts(self) -> dict[str, int]:
-        counters: JsonObject = asdict(self._stats.counters)
+        counters: JsonObject = asdict(self.stats.counters)
         return {name: value for name, value in counters.items() if isinstance(value, int)}
 
     def columns(self, counted: dict[str, int], now: float) -> list[str]:
         return [
             *(str(counted[name]) for name in _FIRST),
-            *self._stats.active_tokens.columns(now),
-            *self._stats.active_subs.columns(now),
+            *self.stats.active_tokens.columns(now),
+            *self.stats.active_subs.columns(now),
             *(str(counted[name]) for name in _LAST),
         ]
 
@@ -62,7 +64,7 @@ class NtfStatsLog(StatsLog):
         """Do nothing: everything is counted as it occurs."""
 
     def dump_counters(self) -> JsonObject:
-        return self._stats.dump()
+        return self.stats.dump()
 
     def restore_counters(self, saved: JsonObject) -> None:
-        self._stats.restore(saved)
+        self.stats.restore(saved)

@@ -130,6 +130,14 @@ MIGRATIONS = (
             at BIGINT NOT NULL,
             PRIMARY KEY (network, at)
         );
+        CREATE TABLE pauses (
+            provider TEXT NOT NULL,
+            host TEXT NOT NULL,
+            failures INTEGER NOT NULL,
+            until BIGINT NOT NULL,
+            at BIGINT NOT NULL,
+            PRIMARY KEY (provider, host)
+        );
         CREATE TABLE actions (
             action_id TEXT PRIMARY KEY,
             kind TEXT NOT NULL,

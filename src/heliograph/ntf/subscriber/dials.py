@@ -14,7 +14,7 @@ import resource
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from heliograph.transport.errors import ConnectFailed
 
@@ -37,9 +37,26 @@ class DialLimits:
     """Concurrent dials of one host, of either kind."""
     host_interval: float = 0.5
     """Between dials of unproven routers of one host."""
-    connections: int = field(default_factory=_default_connections)
+    connections: int | None = None
+    """None is three quarters of the descriptors that the process may have."""
     connections_per_host: int = 100
     """Beyond this, only proven routers of a host are dialed."""
+
+    def shared_by(self, processes: int) -> "DialLimits":
+        """Return the limits of each of several processes, so that together they keep these."""
+
+        def share(limit: int) -> int:
+            return max(limit // processes, 1)
+
+        return replace(
+            self,
+            proven=share(self.proven),
+            unproven=share(self.unproven),
+            per_host=share(self.per_host),
+            host_interval=self.host_interval * processes,
+            connections=None if self.connections is None else share(self.connections),
+            connections_per_host=share(self.connections_per_host),
+        )
 
 
 class Slot:
@@ -64,11 +81,11 @@ _Waiting = tuple[int, int, asyncio.Future[None]]
 class _Pool:
     """Dials of proven or of unproven routers: those in flight, and those that wait."""
 
-    def __init__(self, limit: int, interval: float) -> None:
+    def __init__(self) -> None:
         self.in_flight = 0
         self.dialing: Counter[str] = Counter()
-        self.limit = limit
-        self.interval = interval
+        self.limit = 0
+        self.interval = 0.0
         self.waiting: dict[str, list[_Waiting]] = {}
         self.cooling: set[str] = set()
         self.hosts: list[tuple[int, int, str]] = []
@@ -95,11 +112,9 @@ class _Pool:
 
 class Dials:
     def __init__(self, limits: DialLimits | None = None) -> None:
-        self._limits = limits = limits or DialLimits()
-        self._pools = {
-            True: _Pool(limits.proven, 0.0),
-            False: _Pool(limits.unproven, limits.host_interval),
-        }
+        self._pools = {True: _Pool(), False: _Pool()}
+        self._files = _default_connections()
+        self._set_limits(limits or DialLimits())
         self._connections: Counter[str] = Counter()
         self._total = 0
         self._order = itertools.count()
@@ -107,6 +122,20 @@ class Dials:
         """How many addresses name a host."""
         self._dialed: set[str] = set()
         """IP addresses that unproven routers were dialed at a moment ago."""
+
+    def _set_limits(self, limits: DialLimits) -> None:
+        self._limits = limits
+        self._max_connections = limits.connections or self._files
+        proven, unproven = self._pools[True], self._pools[False]
+        proven.limit, unproven.limit = limits.proven, limits.unproven
+        unproven.interval = limits.host_interval
+
+    def limit(self, limits: DialLimits) -> None:
+        """Use other limits from now on; connections that exceed them stay."""
+        if limits != self._limits:
+            self._set_limits(limits)
+            for host in {host for pool in self._pools.values() for host in pool.waiting}:
+                self._offer(host)
 
     @property
     def in_flight(self) -> int:
@@ -186,7 +215,7 @@ class Dials:
             self._admit(pool)
 
     def _admit(self, pool: _Pool) -> None:
-        while pool.hosts and pool.in_flight < pool.limit and self._total < self._limits.connections:
+        while pool.hosts and pool.in_flight < pool.limit and self._total < self._max_connections:
             *_, host = heapq.heappop(pool.hosts)
             if host not in pool.waiting or not self._may_dial(pool, host):
                 continue  # offered again once it may

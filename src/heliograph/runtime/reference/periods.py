@@ -18,7 +18,8 @@ class ActiveIds:
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, set[int]]] = {}
-        self._ended: dict[str, tuple[int, int]] = {}
+        self._ended: dict[str, tuple[int, array[int]]] = {}
+        """The period before, with its IDs: other processes may have seen some of them."""
 
     def add(self, ids: set[bytes], now: float) -> None:
         numbers = {int.from_bytes(item[:8]) for item in ids}
@@ -26,7 +27,7 @@ class ActiveIds:
             number = _number(period, now)
             current, seen = self._seen.get(period, (number, set()))
             if current != number:
-                self._ended[period] = current, len(seen)
+                self._ended[period] = current, array("Q", seen)
                 seen = set()
             seen |= numbers
             self._seen[period] = number, seen
@@ -42,8 +43,8 @@ class ActiveIds:
         number, seen = self._seen.get(period, (-1, set()))
         if number == before:
             return len(seen)
-        number, count = self._ended.get(period, (-1, 0))
-        return count if number == before else 0
+        number, ids = self._ended.get(period, (-1, array("Q")))
+        return len(ids) if number == before else 0
 
     def columns(self, now: float) -> list[str]:
         """Return the columns of a daily line; weeks and months appear where they ended."""
@@ -57,21 +58,37 @@ class ActiveIds:
     def dump(self) -> JsonObject:
         return {
             period: {
-                "number": number,
-                "ids": b64encode(array("Q", seen).tobytes()).decode(),
-                "ended": self._ended.get(period, (-1, 0)),
+                "seen": (number, _text(array("Q", seen))),
+                "ended": (number - 1, "") if ended is None else (ended[0], _text(ended[1])),
             }
             for period, (number, seen) in self._seen.items()
+            for ended in (self._ended.get(period),)
         }
 
     def restore(self, saved: JsonObject) -> None:
+        """Add what an earlier run, or another process, has saved."""
         for period in PERIODS:
-            if period in saved:
-                kept = saved[period]
-                ids = array("Q", b64decode(kept["ids"]))
-                self._seen[period] = int(kept["number"]), set(ids)
-                number, count = kept["ended"]
-                self._ended[period] = int(number), int(count)
+            for key in ("ended", "seen") if period in saved else ():
+                number, text = saved[period][key]
+                self._join(period, int(number), array("Q", b64decode(text)))
+
+    def _join(self, period: str, number: int, ids: "array[int]") -> None:
+        current, seen = self._seen.get(period, (-1, set()))
+        if number > current:
+            if current >= 0:
+                self._ended[period] = current, array("Q", seen)
+            self._seen[period] = number, set(ids)
+        elif number == current:
+            seen.update(ids)
+        else:
+            last, before = self._ended.get(period, (-1, array("Q")))
+            if number >= last:
+                both = {*ids, *before} if number == last else {*ids}
+                self._ended[period] = number, array("Q", both)
+
+
+def _text(ids: "array[int]") -> str:
+    return b64encode(ids.tobytes()).decode()
 
 
 def _number(period: str, now: float) -> int:

@@ -60,6 +60,9 @@ class StatsLog(ABC):
     def refresh(self, now: float) -> None:
         """Count what was only collected; called at least once a minute by `run`."""
 
+    async def gather(self) -> None:  # noqa: B027  one process has all of them
+        """Collect what other processes have counted; called before a line is written."""
+
     @abstractmethod
     def dump_counters(self) -> JsonObject: ...
 
@@ -113,6 +116,7 @@ class StatsLog(ABC):
             now = self._clock()
             self.refresh(now)
             if self._log is not None and now >= line_at:
+                await self.gather()
                 await self._write(self.line(now))
                 self.begin(now)
                 while line_at <= now:
