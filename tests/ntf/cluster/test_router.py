@@ -9,7 +9,7 @@ import pytest
 
 from heliograph.db.dialects import Transaction, open_dialect
 from heliograph.db.errors import DatabaseError, DatabaseFenced, DatabaseOwned
-from heliograph.ntf.cluster import tables
+from heliograph.ntf.cluster import load, subscribers, tables
 from heliograph.ntf.cluster.member import ClusterMember
 from heliograph.ntf.cluster.subscribers import ShardSubscribers
 from heliograph.ntf.cluster.tables import Process
@@ -231,6 +231,36 @@ async def test_a_large_router_is_split_and_shared(
         assert rows == [("ACTIVE",)]
 
 
+async def test_shards_move_away_from_a_busy_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner measures it, and gives others away without a gap."""
+    monkeypatch.setattr(tables.split_large, "__defaults__", (4,))
+    monkeypatch.setattr(subscribers, "MEASURE_SECONDS", 0.5)
+    monkeypatch.setattr(load, "SHARD_WEIGHT", 1)
+    async with a_cluster(tmp_path, 2) as cluster:
+        one = cluster.members[0]
+        phone = await one.registered()
+        queues = await one.queues(12)
+        for queue in queues:
+            await phone.subscribe(queue)
+        await until(lambda: [connected(world) for world in cluster.members] == [4, 4])
+        [busy, *_] = queues
+        sql = "SELECT subscription_id FROM subscriptions WHERE notifier_id = ?"
+        [[found]] = await one.read(lambda tx: tx.query(sql, (busy.notifier_id,)))
+        key = 1, tables.shard_of(found, tables.SHARDS)
+
+        async def is_alone() -> bool:
+            await one.send(busy)
+            shards = member_of(one).roster.shards
+            return [shard.owner for shard in shards.values()].count(shards[key].owner) == 1
+
+        await eventually(is_alone)
+        for queue in queues:
+            await one.send(queue)
+            await phone.notified_of(queue)
+
+
 async def test_a_queue_that_a_former_owner_took_is_reclaimed(tmp_path: Path) -> None:
     """It was stopped, perhaps, with NSUB on its way. Another router's END is final."""
     async with a_cluster(tmp_path, 1) as cluster:
@@ -287,10 +317,11 @@ async def test_tables_edited_by_hand_are_repaired(tmp_path: Path) -> None:
 
         def edit(tx: Transaction) -> None:
             tx.execute(
-                "INSERT INTO processes (process_id, name, fingerprint, version, schema, is_leaving,"
-                " skew, expires_at) VALUES (99, 'dead/1', ?, 'test', '', 0, 0, ?)",
-                (b"f" * 32, 2**62),
+                "INSERT INTO processes (process_id, name, fingerprint, version, schema, is_leaving)"
+                " SELECT n, 'dead/1', ?, 'test', '', 0 FROM (VALUES (98), (99)) numbers (n)",
+                (b"f" * 32,),
             )
+            tx.execute("INSERT INTO leases VALUES (97, 0, 0), (99, ?, 0)", (2**62,))
             tx.execute("UPDATE shards SET owner = 77, previous = 78")
 
         await member.database.write(edit)
@@ -299,7 +330,7 @@ async def test_tables_edited_by_hand_are_repaired(tmp_path: Path) -> None:
         await phone.notified_of(queue)
         await member.database.write(lambda tx: tx.execute("DELETE FROM shards"))
         await until(lambda: len(owners(cluster)) == 1 and owners(cluster) != [99])
-        await until(lambda: 99 not in member.roster.members)
+        await until(lambda: member.roster.members.keys() == {member.process_id})
         await one.send(queue)
         await phone.notified_of(queue)
 
@@ -309,13 +340,16 @@ async def test_a_clock_that_is_wrong_is_named(
 ) -> None:
     async with a_cluster(tmp_path, 1) as cluster:
         member = member_of(cluster.first)
-        sql = (
-            "INSERT INTO processes (process_id, name, fingerprint, version, schema, is_leaving,"
-            " skew, expires_at) VALUES (99, 'slow/1', ?, 'test', '', 0, -61000, ?)"
-        )
-        await member.database.write(
-            lambda tx: tx.execute(sql, (b"f" * 32, tables.now(tx) + 60_000))
-        )
+
+        def add(tx: Transaction) -> None:
+            tx.execute(
+                "INSERT INTO processes (process_id, name, fingerprint, version, schema, is_leaving)"
+                " VALUES (99, 'slow/1', ?, 'test', '', 0)",
+                (b"f" * 32,),
+            )
+            tx.execute("INSERT INTO leases VALUES (99, ?, -61000)", (tables.now(tx) + 60_000,))
+
+        await member.database.write(add)
         await until(lambda: "clocks differ from the database's (slow/1 by -61 s)" in caplog.text)
 
 

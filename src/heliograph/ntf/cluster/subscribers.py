@@ -2,18 +2,21 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseError
 from heliograph.ntf.cluster import tables
+from heliograph.ntf.cluster.load import Load, smoothed
 from heliograph.ntf.cluster.member import ClusterMember
 from heliograph.ntf.cluster.roster import ShardId
 from heliograph.ntf.cluster.shard_store import ShardStore
 from heliograph.ntf.observing.observer import NtfObserver
-from heliograph.ntf.store.records import QueueKey
+from heliograph.ntf.store.records import Incoming, QueueKey
 from heliograph.ntf.store.restrictions import NO_RESTRICTIONS, Restrictions
 from heliograph.ntf.store.subscriptions import subscriptions
 from heliograph.ntf.store.subscriptions.servers import ServerRecord
@@ -31,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.25
 """Between looks for subscriptions that clients made at other processes."""
+MEASURE_SECONDS = 30.0
+"""Between two measurements of the load of a shard."""
 HANDOVER_SECONDS = 10.0
 """To wait at shutdown until others have subscribed what is subscribed here."""
 
@@ -41,6 +46,15 @@ class _Running:
     """How many shards the router had when this one was started."""
     task: "asyncio.Task[None]"
     subscriber: SmpSubscriber | None = None
+    received: int = 0
+    """Notifications since `measured_at`, in monotonic seconds."""
+    measured_at: float = field(default_factory=time.monotonic)
+
+    def receive(
+        self, receive: Receive, server_id: int, incoming: list[Incoming]
+    ) -> asyncio.Future[int]:
+        self.received += len(incoming)
+        return receive(server_id, incoming)
 
 
 class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
@@ -67,6 +81,7 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
         self._is_closing = False
         member.may_split = not settings.use_service
         member.ready = self._ready
+        member.measure = self._measure
         member.changed = self._sync
 
     def __getitem__(self, key: ShardId) -> SmpSubscriber:
@@ -111,12 +126,12 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
         """Wait, for a time, until other processes have subscribed what is subscribed here."""
         member = self._member
         await member.start_leaving()
-        await member.renew()
+        await member.update()
         try:
             async with asyncio.timeout(grace):
                 while self._is_needed():
                     await asyncio.sleep(member.interval / 4)
-                    await member.renew()
+                    await member.update()
         except TimeoutError:
             logger.warning("other processes have not taken over all subscriptions yet")
 
@@ -135,6 +150,19 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
 
     def _ready(self) -> set[ShardId]:
         return {key for key, subscriber in self.items() if subscriber.is_resubscribed}
+
+    def _measure(self) -> dict[ShardId, Load]:
+        """Return the loads of shards that were not measured for a time."""
+        now, shards = time.monotonic(), self._member.roster.shards
+        measured = {}
+        for key, subscriber in self.items():
+            running = self._running[key]
+            seconds = now - running.measured_at
+            if subscriber.is_resubscribed and key in shards and seconds >= MEASURE_SECONDS:
+                before = shards[key].load
+                measured[key] = smoothed(before, subscriber.subscribed, running.received, seconds)
+                running.received, running.measured_at = 0, now
+        return measured
 
     def _sync(self) -> None:
         """Run a subscriber for each shard that is owned, and end those of others."""
@@ -183,21 +211,21 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
             await asyncio.Event().wait()
             return
         self._observer.server_added(server_id, server.address)
+        running = self._running.get(key)
+        if running is None or running.task is not asyncio.current_task():
+            return
         subscriber = SmpSubscriber(
             server,
             address,
             store,
             self._observer,
-            self._receive,
+            functools.partial(running.receive, self._receive),
             self._settings,
             self.dials,
             is_proven=is_proven,
             restrictions=self._restrictions,
             on_resubscribed=self._member.wake,
         )
-        running = self._running.get(key)
-        if running is None or running.task is not asyncio.current_task():
-            return
         running.subscriber = subscriber
         with contextlib.suppress(DatabaseError):  # then `run` takes them
             await self._take_new()  # before the connection, on which all of the store is subscribed
