@@ -35,7 +35,8 @@ def settled(roster: Roster) -> tuple[Roster, int]:
     for _ in range(len(roster.shards) + 2):
         before = roster
         for number in roster.members:
-            after = core.update(roster, number, 0, LEASE, ready=roster.owned_by(number))
+            ready = {key: roster.shards[key].generation for key in roster.owned_by(number)}
+            after = core.update(roster, number, 0, LEASE, ready=ready)
             count += (moved := moves(roster, after))
             assert not moved or unevenness(after) < unevenness(roster)
             roster = after

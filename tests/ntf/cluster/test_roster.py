@@ -43,8 +43,8 @@ STATES = {
     "moving to a dead owner": Shard(THREE, ONE),
 }
 EVENTS = (
-    *("updated", "ready", "measured", "other updated", "left", "other left", "other expired"),
-    *("leaving", "renewed", "other renewed"),
+    *("updated", "ready", "ready too late", "measured", "other updated", "renewed"),
+    *("other renewed", "left", "other left", "other expired", "leaving"),
 )
 EXPECTED = {
     "free": (ONE, None),
@@ -85,7 +85,9 @@ def test_every_state_and_event(state: str, event: str) -> None:
         case "updated":
             roster = updated(roster, ONE)
         case "ready":
-            roster = core.update(roster, ONE, 1_000, LEASE, ready=[KEY])
+            roster = core.update(roster, ONE, 1_000, LEASE, ready={KEY: 0})
+        case "ready too late":
+            roster = core.update(roster, ONE, 1_000, LEASE, ready={KEY: -1})
         case "measured":
             roster = core.update(roster, ONE, 1_000, LEASE, loads={KEY: LOAD})
         case "other updated":
@@ -106,7 +108,10 @@ def test_every_state_and_event(state: str, event: str) -> None:
             roster = updated(Roster(leaving, roster.shards), ONE)
     owner, previous = DIFFERENT.get((state, event), EXPECTED[state])
     is_measured = event == "measured" and state in MEASURED
-    assert roster.shards[KEY] == Shard(owner, previous, LOAD if is_measured else Load())
+    shard = roster.shards[KEY]
+    load = LOAD if is_measured else Load()
+    assert (shard.owner, shard.previous, shard.load) == (owner, previous, load)
+    assert (shard.generation > 0) == (owner != STATES[state].owner)
 
 
 def test_a_member_that_is_late_is_removed_only_by_one_who_may() -> None:
@@ -125,7 +130,7 @@ def test_a_lease_is_renewed_and_nothing_else() -> None:
 def test_the_last_member_that_leaves_keeps_what_nobody_takes() -> None:
     roster = Roster(members(ONE, leaving=ONE).members, {KEY: Shard(ONE)})
     assert updated(roster, ONE).shards[KEY] == Shard(ONE)
-    assert core.leave(roster, ONE).shards[KEY] == Shard()
+    assert core.leave(roster, ONE).shards[KEY] == Shard(generation=1)
 
 
 def test_a_lease_that_is_longer_than_can_be_is_shortened() -> None:
@@ -172,7 +177,8 @@ class _Node:
     is_stopped: bool = False
     open_since: int | None = None
     """When its transaction began, if it has one; it holds the row of the process."""
-    listening: set[core.ShardId] = field(default_factory=set)
+    listening: dict[core.ShardId, int] = field(default_factory=dict)
+    """Shards it has subscribed, with their generation."""
 
 
 LOADS = st.dictionaries(
@@ -197,6 +203,8 @@ class Cluster(RuleBasedStateMachine):
         self.fenced: set[int] = set()
         self.next = 1
         self.commits: list[tuple[int, core.ShardId]] = []
+        self.subscriber: dict[core.ShardId, int | None] = {}
+        """Who gets the notifications of a shard: the messaging router has one subscriber."""
 
     @initialize(count=st.integers(1, 6))
     def begin(self, count: int) -> None:
@@ -221,6 +229,7 @@ class Cluster(RuleBasedStateMachine):
             return False
         self.fenced.add(number)
         del self.nodes[number]
+        self._disconnect(number)
         return True
 
     @rule(index=st.integers(0, 9))
@@ -238,20 +247,41 @@ class Cluster(RuleBasedStateMachine):
             return
         node, before = self.nodes[number], self.stored
         self.end_transaction(index)
-        node.listening &= node.seen.owned_by(number) | node.seen.left_by(number)
-        node.listening |= node.seen.owned_by(number)
-        ready = node.listening & node.seen.owned_by(number) if is_ready else set()
+        self._subscribe(number, node)
         self.stored = node.seen = core.update(
             self.stored,
             number,
             self.now,
             LEASE,
             removable=self._unlocked() if node.clock.may_remove(self.now / 1000) else (),
-            ready=ready,
+            ready=node.listening if is_ready else {},
             loads=loads,
         )
         for removed in before.members.keys() - self.stored.members.keys():
             assert before.members[removed].expires_at <= self.now
+        for key in before.owned_by(number) & self.stored.owned_by(number):
+            if before.shards[key].previous in self.stored.members:
+                is_handed_over = self.stored.shards[key].previous is None
+                assert not is_handed_over or self.subscriber[key] == number
+
+    def _subscribe(self, number: int, node: _Node) -> None:
+        """Subscribe what it owns by what it knows, and unsubscribe what it has left."""
+        owned = node.seen.owned_by(number)
+        for key in node.listening.keys() - owned - node.seen.left_by(number):
+            del node.listening[key]
+            self._disconnect(number, key)
+        for key in owned:
+            generation = node.seen.shards[key].generation
+            if node.listening.get(key) != generation:
+                node.listening[key] = generation
+                holder = self.subscriber.get(key)
+                if holder is None or self.stored.shards[key].owner != holder:  # else it reclaims
+                    self.subscriber[key] = number
+
+    def _disconnect(self, number: int, *keys: core.ShardId) -> None:
+        for key in keys or tuple(self.subscriber):
+            if self.subscriber.get(key) == number:
+                self.subscriber[key] = None
 
     def _unlocked(self) -> set[int]:
         """Members in no transaction, as those are that died."""
@@ -290,6 +320,7 @@ class Cluster(RuleBasedStateMachine):
         number = self._some(index)
         if number is not None:
             del self.nodes[number]
+            self._disconnect(number)
 
     @rule(index=st.integers(0, 9))
     def stop(self, index: int) -> None:
@@ -308,6 +339,7 @@ class Cluster(RuleBasedStateMachine):
         if number is not None and number in self.stored.members:
             self.stored = core.leave(self.stored, number)
             del self.nodes[number]
+            self._disconnect(number)
 
     @invariant()
     def owners_are_members(self) -> None:
@@ -339,7 +371,8 @@ class Cluster(RuleBasedStateMachine):
         assert self.stored.members.keys() == self.nodes.keys()
         assert_even(self.stored)
         for key, shard in self.stored.shards.items():
-            assert shard == Shard(shard.owner, None, shard.load)
+            assert shard.previous is None
+            assert self.subscriber[key] == shard.owner
             listening = [number for number, node in self.nodes.items() if key in node.listening]
             assert listening == [shard.owner]
 

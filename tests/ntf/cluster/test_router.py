@@ -9,8 +9,9 @@ import pytest
 
 from heliograph.db.dialects import Transaction, open_dialect
 from heliograph.db.errors import DatabaseError, DatabaseFenced, DatabaseOwned
-from heliograph.ntf.cluster import load, subscribers, tables
+from heliograph.ntf.cluster import load, roster, subscribers, tables
 from heliograph.ntf.cluster.member import ClusterMember
+from heliograph.ntf.cluster.roster import Member, Roster
 from heliograph.ntf.cluster.subscribers import ShardSubscribers
 from heliograph.ntf.cluster.tables import Process
 from heliograph.ntf.limits import NtfLimits
@@ -259,6 +260,44 @@ async def test_shards_move_away_from_a_busy_one(
         for queue in queues:
             await one.send(queue)
             await phone.notified_of(queue)
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+async def test_a_shard_that_comes_back_is_subscribed_again(
+    tmp_path: Path, is_noticed: bool
+) -> None:
+    """Its new owner subscribed a queue, which thus ended here, and left before it was ready."""
+    async with a_cluster(tmp_path, 1) as cluster:
+        [one] = cluster.members
+        member = member_of(one)
+        phone = await one.registered()
+        queue = await one.queue()
+        await phone.subscribe(queue)
+        process = Process("late", one.fingerprint, "test")
+        late = await ClusterMember.join(cluster.url, process, lease=CLUSTER.lease)
+
+        def move(tx: Transaction) -> None:
+            before = tables.load(tx)
+            leaving = {**before.members, member.process_id: Member(2**62, is_leaving=True)}
+            after = roster.update(Roster(leaving, before.shards), late.process_id, 0, 1)
+            tables.store(tx, before, replace(before, shards=after.shards))
+
+        [subscriber] = one.router.subscribers.values()
+        changed = member.changed
+        if not is_noticed:
+            member.changed = lambda: None
+        await late.database.write(move)
+        await until(lambda: member.roster.left_by(member.process_id) != set())
+        thief = await one.smp.connect()
+        await queue.nsub(thief)
+        await until(lambda: subscriber.subscribed == 0)
+        await late.leave()
+        await thief.close()
+        member.changed = changed
+        await until(lambda: member.roster.owned_by(member.process_id) != set())
+        await one.send(queue)
+        await phone.notified_of(queue)
+        await late.database.close()
 
 
 async def test_a_queue_that_a_former_owner_took_is_reclaimed(tmp_path: Path) -> None:

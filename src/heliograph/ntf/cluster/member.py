@@ -72,8 +72,8 @@ class ClusterMember:
         self.roster = Roster()
         self.splits: dict[int, int] = {}
         self.fenced = asyncio.Event()
-        self.ready: Callable[[], set[ShardId]] = set
-        """Returns the shards that are subscribed here."""
+        self.ready: Callable[[], dict[ShardId, int]] = dict
+        """Returns the shards that are subscribed here, with their generation."""
         self.measure: Callable[[], dict[ShardId, Load]] = dict
         """Returns the loads of shards that were measured since it was last called."""
         self.changed: Callable[[], None] = lambda: None

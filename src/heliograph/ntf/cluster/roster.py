@@ -64,6 +64,13 @@ class Shard:
     owner: int | None = None
     previous: int | None = None
     load: Load = NO_LOAD
+    generation: int = 0
+    """Grows with each change of the owner: who gets a shard back has to subscribe it again, because
+    the messaging router ended the subscriptions that another had begun to take over."""
+
+    def given_to(self, owner: int | None, previous: int | None) -> "Shard":
+        changes = owner != self.owner
+        return Shard(owner, previous, self.load, self.generation + changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +111,15 @@ def update(
     lease: int,
     *,
     removable: Collection[int] = (),
-    ready: Collection[ShardId] = (),
+    ready: Mapping[ShardId, int] = MappingProxyType({}),
     loads: Mapping[ShardId, Load] = MappingProxyType({}),
 ) -> Roster:
     """Return the roster after a member did its part.
 
     It removes those of the `removable` whose lease has ended, reports shards it has subscribed as
-    `ready` and the `loads` of its shards, and gives shards without an owner, or of one that has too
-    much to do, to others. Leases that are longer than can be are shortened.
+    `ready`, with the generation that it subscribed, and the `loads` of its shards. It gives shards
+    without an owner, or of one that has too much to do, to others. Leases that are longer than can
+    be are shortened.
     """
     latest = now + MAX_LEASES * lease
     members = {
@@ -122,8 +130,10 @@ def update(
     shards = {key: _cleaned(shard, members) for key, shard in roster.shards.items()}
     for key, shard in shards.items():
         if shard.owner == process_id:
-            previous = None if key in ready else shard.previous
-            shards[key] = Shard(process_id, previous, loads.get(key, shard.load))
+            is_ready = ready.get(key) == shard.generation
+            previous = None if is_ready else shard.previous
+            load = loads.get(key, shard.load)
+            shards[key] = replace(shard, previous=previous, load=load)
     return Roster(members, _balanced(shards, members))
 
 
@@ -139,7 +149,7 @@ def _cleaned(shard: Shard, members: Mapping[int, Member]) -> Shard:
     previous = shard.previous if shard.previous in members else None
     if owner is None:
         owner, previous = previous, None
-    return replace(shard, owner=owner, previous=previous)
+    return shard.given_to(owner, previous)
 
 
 def _balanced(shards: dict[ShardId, Shard], members: Mapping[int, Member]) -> dict[ShardId, Shard]:
@@ -161,7 +171,7 @@ def _balanced(shards: dict[ShardId, Shard], members: Mapping[int, Member]) -> di
 
     def move(key: ShardId, target: int) -> None:
         shard = shards[key]
-        shards[key] = replace(shard, owner=target, previous=shard.owner)
+        shards[key] = shard.given_to(target, shard.owner)
         if shard.owner in loads:
             loads[shard.owner] -= shard.load.weight
         loads[target] += shard.load.weight

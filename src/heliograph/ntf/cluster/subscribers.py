@@ -42,6 +42,7 @@ HANDOVER_SECONDS = 10.0
 
 @dataclass(slots=True)
 class _Running:
+    generation: int
     count: int
     """How many shards the router had when this one was started."""
     task: "asyncio.Task[None]"
@@ -75,7 +76,7 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
         self._receive = receive
         self._settings = settings
         self._running: dict[ShardId, _Running] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[ShardId, asyncio.Task[None]] = {}
         self._tasks = TaskScope()
         self._poll = asyncio.Event()
         self._is_closing = False
@@ -148,8 +149,12 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
 
     # Shards.
 
-    def _ready(self) -> set[ShardId]:
-        return {key for key, subscriber in self.items() if subscriber.is_resubscribed}
+    def _ready(self) -> dict[ShardId, int]:
+        return {
+            key: self._running[key].generation
+            for key, subscriber in self.items()
+            if subscriber.is_resubscribed
+        }
 
     def _measure(self) -> dict[ShardId, Load]:
         """Return the loads of shards that were not measured for a time."""
@@ -171,23 +176,32 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
         roster, me = self._member.roster, self._member.process_id
         owned, left = roster.owned_by(me), roster.left_by(me)
         for key, running in list(self._running.items()):
-            count = self._member.splits.get(key[0], 1)
             if key in left and running.subscriber is not None:
                 running.subscriber.is_leaving = True
-            elif key not in owned or running.count != count or running.task.done():
+            elif key not in owned or not self._is_current(key, running):
                 self._end(key)
         for key in owned - self._running.keys():
             count = self._member.splits.get(key[0], 1)
             task = self._tasks.spawn(self._run(key, count), name="subscribe a shard")
-            self._running[key] = _Running(count, task)
+            self._running[key] = _Running(roster.shards[key].generation, count, task)
+
+    def _is_current(self, key: ShardId, running: _Running) -> bool:
+        """Return whether a subscriber runs, and has all subscriptions since it was started."""
+        generation = self._member.roster.shards[key].generation
+        count = self._member.splits.get(key[0], 1)
+        is_same = (running.generation, running.count) == (generation, count)
+        return is_same and not running.task.done()
 
     def _end(self, key: ShardId) -> None:
-        running = self._running.pop(key)
-        running.task.cancel()
-        self._ending.add(running.task)
-        running.task.add_done_callback(self._ending.discard)
-        if not any(server_id == key[0] for server_id, _ in self._running):
-            running.task.add_done_callback(lambda _: self._forget_server(key[0]))
+        task = self._running.pop(key).task
+        task.cancel()
+        self._ending[key] = task
+        task.add_done_callback(lambda _: self._ended(key, task))
+
+    def _ended(self, key: ShardId, task: "asyncio.Task[None]") -> None:
+        if self._ending.get(key) is task:
+            del self._ending[key]
+        self._forget_server(key[0])
 
     def _forget_server(self, server_id: int) -> None:
         if not any(server_id == known for known, _ in self._running):
@@ -196,6 +210,8 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
     async def _run(self, key: ShardId, count: int) -> None:
         server_id = key[0]
         store = ShardStore(self._member, key, count)
+        if key in self._ending:  # its last write marks subscriptions INACTIVE
+            await asyncio.wait([self._ending[key]])
         while True:
             try:
                 is_proven = await store.start()

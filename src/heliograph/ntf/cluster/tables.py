@@ -179,12 +179,14 @@ def load(tx: Transaction) -> Roster:
         "SELECT p.process_id, COALESCE(l.expires_at, 0), p.is_leaving"
         " FROM processes p LEFT JOIN leases l ON l.process_id = p.process_id"
     )
-    shards = tx.query("SELECT server_id, shard, owner, previous, subscriptions, rate FROM shards")
+    shards = tx.query(
+        "SELECT server_id, shard, owner, previous, generation, subscriptions, rate FROM shards"
+    )
     return Roster(
         {number: Member(expires_at, bool(leaving)) for number, expires_at, leaving in members},
         {
-            (server, shard): Shard(owner, previous, Load(*load))
-            for server, shard, owner, previous, *load in shards
+            (server, shard): Shard(owner, previous, Load(*load), generation)
+            for server, shard, owner, previous, generation, *load in shards
         },
     )
 
@@ -203,10 +205,10 @@ def store(tx: Transaction, before: Roster, after: Roster) -> None:
         ],
     )
     tx.many(
-        "UPDATE shards SET owner = ?, previous = ?, subscriptions = ?, rate = ?"
+        "UPDATE shards SET owner = ?, previous = ?, generation = ?, subscriptions = ?, rate = ?"
         " WHERE server_id = ? AND shard = ?",
         [
-            (shard.owner, shard.previous, *shard.load, *key)
+            (shard.owner, shard.previous, shard.generation, *shard.load, *key)
             for key, shard in after.shards.items()
             if before.shards.get(key) != shard
         ],

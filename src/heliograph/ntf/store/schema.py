@@ -122,6 +122,7 @@ MIGRATIONS = (
             shard INTEGER NOT NULL,
             owner BIGINT,
             previous BIGINT,
+            generation BIGINT NOT NULL DEFAULT 0,
             subscriptions BIGINT NOT NULL DEFAULT 0,
             rate BIGINT NOT NULL DEFAULT 0,
             PRIMARY KEY (server_id, shard)
