@@ -12,6 +12,7 @@ from heliograph.db.errors import DatabaseError, DatabaseFenced, DatabaseOwned
 from heliograph.ntf.cluster import load, roster, subscribers, tables
 from heliograph.ntf.cluster.member import ClusterMember
 from heliograph.ntf.cluster.roster import Member, Roster
+from heliograph.ntf.cluster.shard_store import ShardStore
 from heliograph.ntf.cluster.subscribers import ShardSubscribers
 from heliograph.ntf.cluster.tables import Process
 from heliograph.ntf.limits import NtfLimits
@@ -298,6 +299,23 @@ async def test_a_shard_that_comes_back_is_subscribed_again(
         await one.send(queue)
         await phone.notified_of(queue)
         await late.database.close()
+
+
+async def test_a_subscriber_from_before_a_shard_was_lost_writes_nothing(tmp_path: Path) -> None:
+    """It has got END for what another had subscribed: that is no other router."""
+    async with a_cluster(tmp_path, 1) as cluster:
+        [one] = cluster.members
+        member = member_of(one)
+        phone = await one.registered()
+        queue = await one.queue()
+        subscription = await phone.subscribe(queue)
+        [(key, shard)] = member.roster.shards.items()
+        stores = [ShardStore(member, key, 1, shard.generation - age) for age in (1, 0)]
+        ended = [
+            await store.set_ended(key[0], [queue.notifier_id], SubscriptionState.END)
+            for store in stores
+        ]
+        assert ended == [[], [subscription]]
 
 
 async def test_a_queue_that_a_former_owner_took_is_reclaimed(tmp_path: Path) -> None:

@@ -181,9 +181,9 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
             elif key not in owned or not self._is_current(key, running):
                 self._end(key)
         for key in owned - self._running.keys():
-            count = self._member.splits.get(key[0], 1)
-            task = self._tasks.spawn(self._run(key, count), name="subscribe a shard")
-            self._running[key] = _Running(roster.shards[key].generation, count, task)
+            count, generation = self._member.splits.get(key[0], 1), roster.shards[key].generation
+            task = self._tasks.spawn(self._run(key, count, generation), name="subscribe a shard")
+            self._running[key] = _Running(generation, count, task)
 
     def _is_current(self, key: ShardId, running: _Running) -> bool:
         """Return whether a subscriber runs, and has all subscriptions since it was started."""
@@ -207,9 +207,9 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
         if not any(server_id == known for known, _ in self._running):
             self._observer.server_removed(server_id)
 
-    async def _run(self, key: ShardId, count: int) -> None:
+    async def _run(self, key: ShardId, count: int, generation: int) -> None:
         server_id = key[0]
-        store = ShardStore(self._member, key, count)
+        store = ShardStore(self._member, key, count, generation)
         if key in self._ending:  # its last write marks subscriptions INACTIVE
             await asyncio.wait([self._ending[key]])
         while True:
@@ -255,6 +255,7 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
         database, splits = self._member.database, self._member.splits
         found = await database.read(tables.passed_on)
         own: dict[ShardId, list[bytes]] = {}
+        running = dict(self._running)
         for subscription_id, server_id in found:
             key = server_id, tables.shard_of(subscription_id, splits.get(server_id, 1))
             if key in self:
@@ -267,7 +268,13 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
             ids = [
                 item
                 for key, some in own.items()
-                if tables.is_owner(tx, key, splits.get(key[0], 1), self._member.process_id)
+                if tables.is_owner(
+                    tx,
+                    key,
+                    self._member.process_id,
+                    count=running[key].count,
+                    generation=running[key].generation,
+                )
                 for item in some
             ]
             tables.take_passed_on(tx, ids)

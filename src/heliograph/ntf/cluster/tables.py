@@ -298,13 +298,18 @@ def shard_of(subscription_id: bytes, count: int) -> int:
     return subscription_id[0] * count // 256
 
 
-def is_owner(tx: Transaction, key: ShardId, count: int, process_id: int) -> bool:
-    """Return whether a process owns a shard of a router that has so many, until it commits."""
+def is_owner(
+    tx: Transaction, key: ShardId, process_id: int, *, count: int, generation: int
+) -> bool:
+    """Return whether a process owns a shard of a router that has so many, until it commits.
+
+    Not if it has lost the shard and got it back since the `generation`.
+    """
     rows = tx.query(
         "SELECT 1 FROM shards h JOIN servers v ON v.server_id = h.server_id"
-        " WHERE h.server_id = ? AND h.shard = ? AND h.owner = ? AND v.shards = ?"
-        " FOR SHARE OF h, v",
-        (*key, process_id, count),
+        " WHERE h.server_id = ? AND h.shard = ? AND h.owner = ? AND h.generation = ?"
+        " AND v.shards = ? FOR SHARE OF h, v",
+        (*key, process_id, generation, count),
     )
     return bool(rows)
 
