@@ -113,6 +113,36 @@ async def test_a_row_stays_until_the_transaction_has_ended(two: tuple[Database, 
     assert await count(one) == 2
 
 
+async def test_what_is_urgent_waits_for_no_other_write(two: tuple[Database, Database]) -> None:
+    one, _ = two
+    await one.write(add)
+    began, may_end = threading.Event(), threading.Event()
+
+    def wait(tx: Transaction) -> None:
+        tx.query("SELECT 1")
+        began.set()
+        assert may_end.wait(10)
+
+    writing = one.write(wait)
+    await asyncio.to_thread(began.wait)
+    later = one.write(add)
+    increased = "UPDATE counts SET value = value + 1 RETURNING value"
+    assert await one.write_urgent(lambda tx: tx.query(increased)) == [(2,)]
+    assert await count(one) == 2  # it is committed
+    assert not later.done()
+    may_end.set()
+    await asyncio.gather(writing, later)
+
+
+async def test_what_is_urgent_fails_at_once_and_reconnects(two: tuple[Database, Database]) -> None:
+    one, _ = two
+    [pid] = await one.write_urgent(lambda tx: tx.query("SELECT pg_backend_pid()"))
+    await one.write(lambda tx: tx.query("SELECT pg_terminate_backend(?, 5000)", pid))
+    with pytest.raises(DatabaseLost):
+        await one.write_urgent(lambda tx: tx.query("SELECT 1"))
+    assert await one.write_urgent(lambda tx: tx.query("SELECT 1")) == [(1,)]
+
+
 async def test_a_deadlock_is_retried(two: tuple[Database, Database]) -> None:
     await two[0].write(
         lambda tx: tx.many("INSERT INTO counts (id, value) VALUES (?, 0)", [(1,), (2,)])

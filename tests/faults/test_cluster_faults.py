@@ -18,8 +18,10 @@ from urllib.parse import quote
 
 import pytest
 
-from heliograph.db.dialects import open_dialect
+from heliograph.db import postgres
+from heliograph.db.dialects import Transaction, open_dialect
 from heliograph.db.sql import Row
+from heliograph.ntf.cluster import tables
 from tests.faults.processes import LEASE, Process, init, send_signal
 from tests.faults.relay import SocketRelay
 from tests.faults.test_ntf_faults import SEED, Device, FaultWorld
@@ -39,6 +41,7 @@ class ClusterWorld(FaultWorld):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, "postgresql")
         self.machines: list[Workers] = []
+        self.uses_service = False
         self.repeated = 0
         """Pushes about the same messages as an earlier one."""
         self._seen: set[frozenset[bytes]] = set()
@@ -50,7 +53,7 @@ class ClusterWorld(FaultWorld):
     async def _start_processes(self) -> None:
         await self._start_others()
         await self._network.start()
-        service = self.random.random() < 0.3
+        self.uses_service = self.random.random() < 0.3
         for number, count in enumerate(WORKERS):
             directory = self.directory / f"ntf{number}"
             if number:
@@ -65,10 +68,25 @@ class ClusterWorld(FaultWorld):
                     **self.apns.options_of_ntf,
                     HELIOGRAPH_NTF_PUSHES_BACKOFF_FIRST_SECONDS="0.1",
                     HELIOGRAPH_NTF_PUSHES_BACKOFF_LAST_SECONDS="1",
-                    HELIOGRAPH_NTF_SUBSCRIPTIONS_USE_SERVICE_CREDENTIALS=str(service).lower(),
+                    HELIOGRAPH_NTF_SUBSCRIPTIONS_USE_SERVICE_CREDENTIALS=str(
+                        self.uses_service
+                    ).lower(),
                 )
             )
         await self._start_machines()
+
+    def split(self) -> None:
+        """Split the messaging router as if it were large, so that shards move."""
+        if self.uses_service:
+            return
+        dialect = open_dialect(self.store)
+        try:
+            dialect.begin()
+            dialect.query(postgres._ORDER, ())
+            tables.split_large(Transaction(dialect), at=1)
+            dialect.commit()
+        finally:
+            dialect.close()
 
     async def _start_machines(self) -> None:
         for machine in self.machines:
@@ -165,6 +183,7 @@ async def test_every_notification_is_covered_by_a_cluster(tmp_path: Path) -> Non
     world = ClusterWorld(tmp_path)
     try:
         await world.start()
+        await asyncio.to_thread(world.split)
         for number in range(1, ROUNDS + 1):
             await world.play(number)
             await world.until_owned()

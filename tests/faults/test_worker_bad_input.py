@@ -98,7 +98,7 @@ async def test_processes_edited_by_hand(workers: Workers) -> None:
     """A row that is gone fences its process, which starts again; an ended lease is renewed."""
     members = await workers.until_members(2)
     first, second = sorted(members)
-    execute(workers.url, "UPDATE processes SET expires_at = 0 WHERE process_id = ?", first)
+    execute(workers.url, "UPDATE leases SET expires_at = 0 WHERE process_id = ?", first)
     execute(workers.url, "DELETE FROM processes WHERE process_id = ?", second)
     found = await workers.until_members(2, without=members[second])
     assert members[first] in found.values()

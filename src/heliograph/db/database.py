@@ -3,6 +3,8 @@
 Writes are functions that take a transaction. All that wait while one transaction commits share the
 next, so that durability costs one disk sync for many of them. If one of them fails, each is run
 again alone, so a function must be safe to run twice and must do nothing but use its transaction.
+
+A database that several processes have joined has a third thread, for what must not wait.
 """
 
 import asyncio
@@ -76,6 +78,11 @@ class Database(Closing):
         )
         self._reader = DatabaseWorker(
             url, loop, self._retries, writes=False, snapshots=shared and not joined
+        )
+        self._urgent = (
+            DatabaseWorker(url, loop, RetryBudget(0.0), writes=True, autocommit=True)
+            if joined
+            else None
         )
 
     @classmethod
@@ -161,6 +168,16 @@ class Database(Closing):
         """
         return self._writer.submit(function, beside=True)
 
+    def write_urgent(self, function: Callable[[Transaction], T]) -> "asyncio.Future[T]":
+        """Run a function of one statement that waits for no other write of this process.
+
+        It has a connection of its own, and neither the guard nor retries. Only in a joined
+        database.
+        """
+        if self._urgent is None:
+            raise TypeError("the database was not joined")
+        return self._urgent.submit(function)
+
     def read(self, function: Callable[[Transaction], T]) -> "asyncio.Future[T]":
         """Run a read-only function on the committed data."""
         return self._reader.submit(function)
@@ -188,6 +205,8 @@ class Database(Closing):
         self.limit_wait()
         await asyncio.to_thread(self._writer.stop)
         await asyncio.to_thread(self._reader.stop)
+        if self._urgent is not None:
+            await asyncio.to_thread(self._urgent.stop)
 
 
 def _probe(transaction: Transaction, size: int) -> None:

@@ -89,15 +89,19 @@ class DatabaseWorker:
         owner: str | None = None,
         shared: bool = False,
         snapshots: bool = False,
+        autocommit: bool = False,
     ) -> None:
-        """With `snapshots`, the statements of a function that reads see one state."""
+        """With `snapshots`, the statements of a function that reads see one state.
+
+        With `autocommit`, each statement is a transaction, so no stopped process leaves one open.
+        """
         self._url = url
         self._loop = loop
         self._retries = retries
         self._owner = owner
         self._writes = writes
         self._shared = shared
-        self._in_transactions = writes or snapshots
+        self._in_transactions = (writes or snapshots) and not autocommit
         self._number = -1 - secrets.randbits(62)
         self._marker: bytes | None = None
         self.guard: Guard | None = None

@@ -8,7 +8,9 @@ from hypothesis import settings as hypothesis_settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from heliograph.ntf.cluster import roster as core
+from heliograph.ntf.cluster.load import Load
 from heliograph.ntf.cluster.roster import LeaseClock, Member, Roster, Shard
+from tests.ntf.cluster.balance import assert_even, moves
 
 LEASE = 5_000
 ONE, TWO, THREE = 1, 2, 3
@@ -16,9 +18,9 @@ KEY = (7, 0)
 IDLE_TIMEOUT = 3_000
 
 
-def renewed(roster: Roster, process_id: int, now: int = 1_000, **options: bool) -> Roster:
+def updated(roster: Roster, process_id: int, now: int = 1_000, **options: bool) -> Roster:
     removable = roster.members if options.get("may_remove", True) else ()
-    return core.renew(roster, process_id, now, LEASE, removable=removable)
+    return core.update(roster, process_id, now, LEASE, removable=removable)
 
 
 def members(*numbers: int, leaving: int | None = None, expired: int | None = None) -> Roster:
@@ -40,7 +42,10 @@ STATES = {
     "from a dead owner": Shard(ONE, THREE),
     "moving to a dead owner": Shard(THREE, ONE),
 }
-EVENTS = ("renewed", "ready", "other renewed", "left", "other left", "other expired", "leaving")
+EVENTS = (
+    *("updated", "ready", "ready too late", "measured", "other updated", "renewed"),
+    *("other renewed", "left", "other left", "other expired", "leaving"),
+)
 EXPECTED = {
     "free": (ONE, None),
     "owned": (ONE, None),
@@ -51,8 +56,13 @@ EXPECTED = {
     "from a dead owner": (ONE, None),
     "moving to a dead owner": (ONE, None),
 }
-"""After a renewal of a member."""
+"""After an update of a member."""
 DIFFERENT = {
+    **{
+        (state, event): (shard.owner, shard.previous)
+        for state, shard in STATES.items()
+        for event in ("renewed", "other renewed")
+    },
     ("moving here", "ready"): (ONE, None),
     **{(state, "left"): (TWO, None) for state in STATES},
     **{(state, "other left"): (ONE, None) for state in STATES},
@@ -63,59 +73,81 @@ DIFFERENT = {
     ("from a dead owner", "leaving"): (TWO, ONE),
     ("moving to a dead owner", "leaving"): (TWO, ONE),
 }
+MEASURED = {"owned", "moving here", "from a dead owner", "moving to a dead owner"}
+"""States in which the member owns the shard, or has it back."""
+LOAD = Load(2_000, 30)
 
 
 @pytest.mark.parametrize(("state", "event"), [*product(STATES, EVENTS)])
 def test_every_state_and_event(state: str, event: str) -> None:
     roster = Roster(members(ONE, TWO).members, {KEY: STATES[state]})
     match event:
-        case "renewed":
-            roster = renewed(roster, ONE)
+        case "updated":
+            roster = updated(roster, ONE)
         case "ready":
-            roster = core.renew(roster, ONE, 1_000, LEASE, ready=[KEY])
+            roster = core.update(roster, ONE, 1_000, LEASE, ready={KEY: 0})
+        case "ready too late":
+            roster = core.update(roster, ONE, 1_000, LEASE, ready={KEY: -1})
+        case "measured":
+            roster = core.update(roster, ONE, 1_000, LEASE, loads={KEY: LOAD})
+        case "other updated":
+            roster = updated(roster, TWO)
+        case "renewed":
+            roster = core.renew(roster, ONE, 1_000, LEASE)
         case "other renewed":
-            roster = renewed(roster, TWO)
+            roster = core.renew(roster, TWO, 1_000, LEASE)
         case "left":
             roster = core.leave(roster, ONE)
         case "other left":
             roster = core.leave(roster, TWO)
         case "other expired":
             expired = members(ONE, TWO, expired=TWO).members
-            roster = renewed(Roster(expired, roster.shards), ONE)
+            roster = updated(Roster(expired, roster.shards), ONE)
         case "leaving":
             leaving = members(ONE, TWO, leaving=ONE).members
-            roster = renewed(Roster(leaving, roster.shards), ONE)
+            roster = updated(Roster(leaving, roster.shards), ONE)
     owner, previous = DIFFERENT.get((state, event), EXPECTED[state])
-    assert roster.shards[KEY] == Shard(owner, previous)
+    is_measured = event == "measured" and state in MEASURED
+    shard = roster.shards[KEY]
+    load = LOAD if is_measured else Load()
+    assert (shard.owner, shard.previous, shard.load) == (owner, previous, load)
+    assert (shard.generation > 0) == (owner != STATES[state].owner)
 
 
 def test_a_member_that_is_late_is_removed_only_by_one_who_may() -> None:
     roster = members(ONE, TWO, expired=TWO)
-    assert renewed(roster, ONE, may_remove=False).members.keys() == {ONE, TWO}
-    assert renewed(roster, ONE).members.keys() == {ONE}
+    assert updated(roster, ONE, may_remove=False).members.keys() == {ONE, TWO}
+    assert updated(roster, ONE).members.keys() == {ONE}
+
+
+def test_a_lease_is_renewed_and_nothing_else() -> None:
+    roster = members(ONE, TWO, expired=TWO)
+    renewed = core.renew(roster, ONE, 7_000, LEASE)
+    assert renewed == Roster({**roster.members, ONE: Member(12_000)})
+    assert core.update(renewed, ONE, 7_000, LEASE) == renewed
 
 
 def test_the_last_member_that_leaves_keeps_what_nobody_takes() -> None:
     roster = Roster(members(ONE, leaving=ONE).members, {KEY: Shard(ONE)})
-    assert renewed(roster, ONE).shards[KEY] == Shard(ONE)
-    assert core.leave(roster, ONE).shards[KEY] == Shard()
+    assert updated(roster, ONE).shards[KEY] == Shard(ONE)
+    assert core.leave(roster, ONE).shards[KEY] == Shard(generation=1)
 
 
 def test_a_lease_that_is_longer_than_can_be_is_shortened() -> None:
     """As after a fail-over to a server whose clock is late."""
     roster = Roster({ONE: Member(2_000), TWO: Member(10**12)})
-    shortened = renewed(roster, ONE).members[TWO]
+    shortened = updated(roster, ONE).members[TWO]
     assert shortened == Member(1_000 + core.MAX_LEASES * LEASE)
-    assert renewed(Roster({ONE: Member(2_000), TWO: shortened}), ONE).members[TWO] == shortened
+    assert updated(Roster({ONE: Member(2_000), TWO: shortened}), ONE).members[TWO] == shortened
 
 
 def test_shards_are_balanced_and_stay() -> None:
     roster = Roster(members(ONE).members, {(number, 0): Shard(ONE) for number in range(9)})
     roster = Roster({**roster.members, TWO: Member(9_000), THREE: Member(9_000)}, roster.shards)
-    roster = renewed(roster, ONE)
+    roster = updated(roster, ONE)
     assert [len(roster.owned_by(number)) for number in (ONE, TWO, THREE)] == [3, 3, 3]
     assert len(roster.left_by(ONE)) == 6
-    assert renewed(roster, TWO).shards == roster.shards
+    assert updated(roster, TWO).shards == roster.shards
 
 
 def test_a_lease_by_ones_own_clock() -> None:
@@ -145,7 +177,15 @@ class _Node:
     is_stopped: bool = False
     open_since: int | None = None
     """When its transaction began, if it has one; it holds the row of the process."""
-    listening: set[core.ShardId] = field(default_factory=set)
+    listening: dict[core.ShardId, int] = field(default_factory=dict)
+    """Shards it has subscribed, with their generation."""
+
+
+LOADS = st.dictionaries(
+    st.tuples(st.integers(0, 5), st.just(0)),
+    st.builds(Load, st.integers(0, 20_000), st.integers(0, 5_000)),
+    max_size=2,
+)
 
 
 class Cluster(RuleBasedStateMachine):
@@ -163,6 +203,8 @@ class Cluster(RuleBasedStateMachine):
         self.fenced: set[int] = set()
         self.next = 1
         self.commits: list[tuple[int, core.ShardId]] = []
+        self.subscriber: dict[core.ShardId, int | None] = {}
+        """Who gets the notifications of a shard: the messaging router has one subscriber."""
 
     @initialize(count=st.integers(1, 6))
     def begin(self, count: int) -> None:
@@ -181,30 +223,65 @@ class Cluster(RuleBasedStateMachine):
         running = [number for number, node in self.nodes.items() if not node.is_stopped]
         return running[index % len(running)] if running else None
 
-    @rule(index=st.integers(0, 9), is_ready=st.booleans())
-    def renew(self, index: int, is_ready: bool) -> None:
+    def _is_fenced(self, number: int) -> bool:
+        """Its row is gone: the process ends."""
+        if number in self.stored.members:
+            return False
+        self.fenced.add(number)
+        del self.nodes[number]
+        self._disconnect(number)
+        return True
+
+    @rule(index=st.integers(0, 9))
+    def renew(self, index: int) -> None:
+        """Renew a lease, also in the middle of a transaction."""
         number = self._some(index)
-        if number is None:
+        if number is not None and not self._is_fenced(number):
+            self.stored = core.renew(self.stored, number, self.now, LEASE)
+            self.nodes[number].clock.renewed(self.now / 1000)
+
+    @rule(index=st.integers(0, 9), is_ready=st.booleans(), loads=LOADS)
+    def update(self, index: int, is_ready: bool, loads: dict[core.ShardId, Load]) -> None:
+        number = self._some(index)
+        if number is None or self._is_fenced(number):
             return
-        node = self.nodes[number]
-        if number not in self.stored.members:  # the guard of its transaction
-            self.fenced.add(number)
-            del self.nodes[number]
-            return
-        now = self.now / 1000
+        node, before = self.nodes[number], self.stored
         self.end_transaction(index)
-        node.listening &= node.seen.owned_by(number) | node.seen.left_by(number)
-        node.listening |= node.seen.owned_by(number)
-        ready = node.listening & node.seen.owned_by(number) if is_ready else set()
-        self.stored = node.seen = core.renew(
+        self._subscribe(number, node)
+        self.stored = node.seen = core.update(
             self.stored,
             number,
             self.now,
             LEASE,
-            removable=self._unlocked() if node.clock.may_remove(now) else (),
-            ready=ready,
+            removable=self._unlocked() if node.clock.may_remove(self.now / 1000) else (),
+            ready=node.listening if is_ready else {},
+            loads=loads,
         )
-        node.clock.renewed(now)
+        for removed in before.members.keys() - self.stored.members.keys():
+            assert before.members[removed].expires_at <= self.now
+        for key in before.owned_by(number) & self.stored.owned_by(number):
+            if before.shards[key].previous in self.stored.members:
+                is_handed_over = self.stored.shards[key].previous is None
+                assert not is_handed_over or self.subscriber[key] == number
+
+    def _subscribe(self, number: int, node: _Node) -> None:
+        """Subscribe what it owns by what it knows, and unsubscribe what it has left."""
+        owned = node.seen.owned_by(number)
+        for key in node.listening.keys() - owned - node.seen.left_by(number):
+            del node.listening[key]
+            self._disconnect(number, key)
+        for key in owned:
+            generation = node.seen.shards[key].generation
+            if node.listening.get(key) != generation:
+                node.listening[key] = generation
+                holder = self.subscriber.get(key)
+                if holder is None or self.stored.shards[key].owner != holder:  # else it reclaims
+                    self.subscriber[key] = number
+
+    def _disconnect(self, number: int, *keys: core.ShardId) -> None:
+        for key in keys or tuple(self.subscriber):
+            if self.subscriber.get(key) == number:
+                self.subscriber[key] = None
 
     def _unlocked(self) -> set[int]:
         """Members in no transaction, as those are that died."""
@@ -243,6 +320,7 @@ class Cluster(RuleBasedStateMachine):
         number = self._some(index)
         if number is not None:
             del self.nodes[number]
+            self._disconnect(number)
 
     @rule(index=st.integers(0, 9))
     def stop(self, index: int) -> None:
@@ -261,6 +339,7 @@ class Cluster(RuleBasedStateMachine):
         if number is not None and number in self.stored.members:
             self.stored = core.leave(self.stored, number)
             del self.nodes[number]
+            self._disconnect(number)
 
     @invariant()
     def owners_are_members(self) -> None:
@@ -280,23 +359,29 @@ class Cluster(RuleBasedStateMachine):
         assert not self.fenced & self.stored.members.keys()
 
     def teardown(self) -> None:
-        """In the end those that are left own everything, evenly."""
+        """In the end those that are left own everything, evenly, and nothing moves any more."""
         self.resume_all()
         for index in range(len(self.nodes)):
             self.end_transaction(index)
         self.start()
-        for _ in range(30):
-            self.now += 1000
-            for index in range(len(self.nodes)):
-                self.renew(index, is_ready=True)
+        self._live(20)
+        settled = self.stored
+        self._live(10)
+        assert moves(settled, self.stored) == 0
         assert self.stored.members.keys() == self.nodes.keys()
-        loads = [len(self.stored.owned_by(number)) for number in self.stored.members]
-        assert sum(loads) == len(self.stored.shards)
-        assert max(loads) - min(loads) <= 1
+        assert_even(self.stored)
         for key, shard in self.stored.shards.items():
-            assert shard == Shard(shard.owner)
+            assert shard.previous is None
+            assert self.subscriber[key] == shard.owner
             listening = [number for number, node in self.nodes.items() if key in node.listening]
             assert listening == [shard.owner]
+
+    def _live(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.now += 1000
+            for index in range(len(self.nodes)):
+                self.renew(index)
+                self.update(index, is_ready=True, loads={})
 
 
 Cluster.TestCase.settings = hypothesis_settings(

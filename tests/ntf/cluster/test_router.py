@@ -9,8 +9,10 @@ import pytest
 
 from heliograph.db.dialects import Transaction, open_dialect
 from heliograph.db.errors import DatabaseError, DatabaseFenced, DatabaseOwned
-from heliograph.ntf.cluster import tables
+from heliograph.ntf.cluster import load, roster, subscribers, tables
 from heliograph.ntf.cluster.member import ClusterMember
+from heliograph.ntf.cluster.roster import Member, Roster
+from heliograph.ntf.cluster.shard_store import ShardStore
 from heliograph.ntf.cluster.subscribers import ShardSubscribers
 from heliograph.ntf.cluster.tables import Process
 from heliograph.ntf.limits import NtfLimits
@@ -231,6 +233,91 @@ async def test_a_large_router_is_split_and_shared(
         assert rows == [("ACTIVE",)]
 
 
+async def test_shards_move_away_from_a_busy_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner measures it, and gives others away without a gap."""
+    monkeypatch.setattr(tables.split_large, "__defaults__", (4,))
+    monkeypatch.setattr(subscribers, "MEASURE_SECONDS", 0.5)
+    monkeypatch.setattr(load, "SHARD_WEIGHT", 1)
+    async with a_cluster(tmp_path, 2) as cluster:
+        one = cluster.members[0]
+        phone = await one.registered()
+        queues = await one.queues(12)
+        for queue in queues:
+            await phone.subscribe(queue)
+        await until(lambda: [connected(world) for world in cluster.members] == [4, 4])
+        [busy, *_] = queues
+        sql = "SELECT subscription_id FROM subscriptions WHERE notifier_id = ?"
+        [[found]] = await one.read(lambda tx: tx.query(sql, (busy.notifier_id,)))
+        key = 1, tables.shard_of(found, tables.SHARDS)
+
+        async def is_alone() -> bool:
+            await one.send(busy)
+            shards = member_of(one).roster.shards
+            return [shard.owner for shard in shards.values()].count(shards[key].owner) == 1
+
+        await eventually(is_alone)
+        for queue in queues:
+            await one.send(queue)
+            await phone.notified_of(queue)
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+async def test_a_shard_that_comes_back_is_subscribed_again(
+    tmp_path: Path, is_noticed: bool
+) -> None:
+    """Its new owner subscribed a queue, which thus ended here, and left before it was ready."""
+    async with a_cluster(tmp_path, 1) as cluster:
+        [one] = cluster.members
+        member = member_of(one)
+        phone = await one.registered()
+        queue = await one.queue()
+        await phone.subscribe(queue)
+        process = Process("late", one.fingerprint, "test")
+        late = await ClusterMember.join(cluster.url, process, lease=CLUSTER.lease)
+
+        def move(tx: Transaction) -> None:
+            before = tables.load(tx)
+            leaving = {**before.members, member.process_id: Member(2**62, is_leaving=True)}
+            after = roster.update(Roster(leaving, before.shards), late.process_id, 0, 1)
+            tables.store(tx, before, replace(before, shards=after.shards))
+
+        [subscriber] = one.router.subscribers.values()
+        changed = member.changed
+        if not is_noticed:
+            member.changed = lambda: None
+        await late.database.write(move)
+        await until(lambda: member.roster.left_by(member.process_id) != set())
+        thief = await one.smp.connect()
+        await queue.nsub(thief)
+        await until(lambda: subscriber.subscribed == 0)
+        await late.leave()
+        await thief.close()
+        member.changed = changed
+        await until(lambda: member.roster.owned_by(member.process_id) != set())
+        await one.send(queue)
+        await phone.notified_of(queue)
+        await late.database.close()
+
+
+async def test_a_subscriber_from_before_a_shard_was_lost_writes_nothing(tmp_path: Path) -> None:
+    """It has got END for what another had subscribed: that is no other router."""
+    async with a_cluster(tmp_path, 1) as cluster:
+        [one] = cluster.members
+        member = member_of(one)
+        phone = await one.registered()
+        queue = await one.queue()
+        subscription = await phone.subscribe(queue)
+        [(key, shard)] = member.roster.shards.items()
+        stores = [ShardStore(member, key, 1, shard.generation - age) for age in (1, 0)]
+        ended = [
+            await store.set_ended(key[0], [queue.notifier_id], SubscriptionState.END)
+            for store in stores
+        ]
+        assert ended == [[], [subscription]]
+
+
 async def test_a_queue_that_a_former_owner_took_is_reclaimed(tmp_path: Path) -> None:
     """It was stopped, perhaps, with NSUB on its way. Another router's END is final."""
     async with a_cluster(tmp_path, 1) as cluster:
@@ -287,10 +374,11 @@ async def test_tables_edited_by_hand_are_repaired(tmp_path: Path) -> None:
 
         def edit(tx: Transaction) -> None:
             tx.execute(
-                "INSERT INTO processes (process_id, name, fingerprint, version, schema, is_leaving,"
-                " skew, expires_at) VALUES (99, 'dead/1', ?, 'test', '', 0, 0, ?)",
-                (b"f" * 32, 2**62),
+                "INSERT INTO processes (process_id, name, fingerprint, version, schema, is_leaving)"
+                " SELECT n, 'dead/1', ?, 'test', '', 0 FROM (VALUES (98), (99)) numbers (n)",
+                (b"f" * 32,),
             )
+            tx.execute("INSERT INTO leases VALUES (97, 0, 0), (99, ?, 0)", (2**62,))
             tx.execute("UPDATE shards SET owner = 77, previous = 78")
 
         await member.database.write(edit)
@@ -299,7 +387,7 @@ async def test_tables_edited_by_hand_are_repaired(tmp_path: Path) -> None:
         await phone.notified_of(queue)
         await member.database.write(lambda tx: tx.execute("DELETE FROM shards"))
         await until(lambda: len(owners(cluster)) == 1 and owners(cluster) != [99])
-        await until(lambda: 99 not in member.roster.members)
+        await until(lambda: member.roster.members.keys() == {member.process_id})
         await one.send(queue)
         await phone.notified_of(queue)
 
@@ -309,13 +397,16 @@ async def test_a_clock_that_is_wrong_is_named(
 ) -> None:
     async with a_cluster(tmp_path, 1) as cluster:
         member = member_of(cluster.first)
-        sql = (
-            "INSERT INTO processes (process_id, name, fingerprint, version, schema, is_leaving,"
-            " skew, expires_at) VALUES (99, 'slow/1', ?, 'test', '', 0, -61000, ?)"
-        )
-        await member.database.write(
-            lambda tx: tx.execute(sql, (b"f" * 32, tables.now(tx) + 60_000))
-        )
+
+        def add(tx: Transaction) -> None:
+            tx.execute(
+                "INSERT INTO processes (process_id, name, fingerprint, version, schema, is_leaving)"
+                " VALUES (99, 'slow/1', ?, 'test', '', 0)",
+                (b"f" * 32,),
+            )
+            tx.execute("INSERT INTO leases VALUES (99, ?, -61000)", (tables.now(tx) + 60_000,))
+
+        await member.database.write(add)
         await until(lambda: "clocks differ from the database's (slow/1 by -61 s)" in caplog.text)
 
 

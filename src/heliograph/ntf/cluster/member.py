@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from heliograph.db.database import Database, Migration
 from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseError, DatabaseFenced
 from heliograph.ntf.cluster import roster, tables
+from heliograph.ntf.cluster.load import Load
 from heliograph.ntf.cluster.roster import LeaseClock, Roster, ShardId
 from heliograph.ntf.cluster.tables import Process
 from heliograph.ntf.store import pending
@@ -44,9 +45,7 @@ class Fence:
         return (self.process_id,)
 
 
-class _Renewal(NamedTuple):
-    granted: float
-    """The monotonic time from which the lease counts: before the store's clock was read."""
+class _Update(NamedTuple):
     before: Roster
     after: Roster
     splits: dict[int, int]
@@ -56,7 +55,7 @@ class _Renewal(NamedTuple):
 class ClusterMember:
     """A `heliograph.ntf.store.coordination.Coordinator`. Create it with `ClusterMember.join`.
 
-    It has the lease and what the last renewal found; `changed` is called after each.
+    It has the lease and what the last update found; `changed` is called after each.
     """
 
     def __init__(
@@ -73,8 +72,10 @@ class ClusterMember:
         self.roster = Roster()
         self.splits: dict[int, int] = {}
         self.fenced = asyncio.Event()
-        self.ready: Callable[[], set[ShardId]] = set
-        """Returns the shards that are subscribed here."""
+        self.ready: Callable[[], dict[ShardId, int]] = dict
+        """Returns the shards that are subscribed here, with their generation."""
+        self.measure: Callable[[], dict[ShardId, Load]] = dict
+        """Returns the loads of shards that were measured since it was last called."""
         self.changed: Callable[[], None] = lambda: None
         self.resumed: Callable[[], None] = lambda: None
         """Called when this process may push again."""
@@ -113,7 +114,7 @@ class ClusterMember:
             member = cls(database, process, process_id, LeaseClock(lease), registrations)
             member._migrations = migrations
             member._clock.renewed(began)
-            await member.renew()
+            await member.update()
         except BaseException:
             await database.close()
             raise
@@ -186,32 +187,42 @@ class ClusterMember:
 
     @property
     def interval(self) -> float:
-        """Return the seconds between two renewals."""
+        """Return the seconds between two renewals, and between two updates of the roster."""
         return self._clock.lease / RENEWALS
 
     def wake(self) -> None:
-        """Renew now: something is to be reported or taken over."""
+        """Update the roster now: something is to be reported or taken over."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Renew the lease, for ever, or until it was lost."""
+        """Renew the lease and update the roster, for ever, or until the lease was lost.
+
+        An update waits for other writes, of this process and others; a renewal must not.
+        """
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._repeat(self.renew, asyncio.Event()))
+            tasks.create_task(self._repeat(self.update, self._wake))
+
+    async def _repeat(self, step: Callable[[], Awaitable[None]], wake: asyncio.Event) -> None:
         while not self.fenced.is_set():
-            self._wake.clear()
+            wake.clear()
             try:
                 async with asyncio.timeout(self.interval):
-                    await self._wake.wait()
+                    await wake.wait()
             except TimeoutError:
                 pass
             try:
-                await self.renew()
+                await step()
             except DatabaseFenced:
                 self._lost()
             except DatabaseError as exc:
-                logger.error("the lease cannot be renewed, retrying: %s", exc)
+                logger.error("the lease or the shards cannot be renewed, retrying: %s", exc)
             except Exception:
-                logger.exception("the lease cannot be renewed, retrying")
+                logger.exception("the lease or the shards cannot be renewed, retrying")
 
     def _lost(self) -> None:
+        if self.fenced.is_set():
+            return
         logger.error(
             "process %d (%s) lost its lease: others have taken its work over",
             self.process_id,
@@ -220,43 +231,59 @@ class ClusterMember:
         self.fenced.set()
 
     async def renew(self) -> None:
-        """Renew the lease, and learn what this process owns."""
-        lease, ready = int(self._clock.lease * 1000), self.ready()
+        """Renew the lease."""
+        lease = int(self._clock.lease * 1000)
 
-        def renew(tx: Transaction) -> _Renewal:
-            splits = tables.splits(tx)  # waits until those before in order have ended
-            granted, wall = time.monotonic(), time.time()
-            now = tables.now(tx)
-            tables.add_missing_shards(tx)
-            removable = tables.removable(tx, now) if self._clock.may_remove(granted) else ()
-            before = tables.load(tx)
-            after = roster.renew(
-                before, self.process_id, now, lease, removable=removable, ready=ready
-            )
-            names = tables.names(tx)
-            tables.store(tx, before, after)
-            skew = round(wall * 1000) - now
-            tables.touch(tx, self.process_id, after.members[self.process_id].expires_at, skew)
-            return _Renewal(granted, before, after, splits, names)
+        def renew(tx: Transaction) -> float:
+            sent = time.monotonic()
+            tables.renew(tx, self.process_id, lease, round(time.time() * 1000))
+            return sent
 
-        renewal = await self.database.write(renew)
-        self.roster, self.splits = renewal.after, renewal.splits
+        sent = await self.database.write_urgent(renew)
         was_paused = not self.may_send
         if was_paused:
             self._warn_of_pause(self._clock.age(time.monotonic()))
-        self._clock.renewed(renewal.granted)
-        for process_id in renewal.before.members.keys() - self.roster.members.keys():
+        self._clock.renewed(sent)
+        if was_paused and self.may_send:
+            self.resumed()
+
+    async def update(self) -> None:
+        """Update the roster, and learn what this process owns."""
+        lease, ready, loads = int(self._clock.lease * 1000), self.ready(), self.measure()
+
+        def update(tx: Transaction) -> _Update:
+            splits = tables.splits(tx)  # waits until those before in order have ended
+            now = tables.now(tx)
+            tables.add_missing_shards(tx)
+            may_remove = self._clock.may_remove(time.monotonic())
+            removable = tables.removable(tx, now) if may_remove else ()
+            before = tables.load(tx)
+            after = roster.update(
+                before,
+                self.process_id,
+                now,
+                lease,
+                removable=removable,
+                ready=ready,
+                loads=loads,
+            )
+            names = tables.names(tx)
+            tables.store(tx, before, after)
+            return _Update(before, after, splits, names)
+
+        found = await self.database.write(update)
+        self.roster, self.splits = found.after, found.splits
+        for process_id in found.before.members.keys() - self.roster.members.keys():
             logger.warning(
                 "process %d (%s) did not renew its lease: its work is taken over",
                 process_id,
-                renewal.names[process_id][0],
+                found.names[process_id][0],
             )
-        self._warn_of_skew(renewal.names, renewal.granted)
+        now = time.monotonic()
+        self._warn_of_skew(found.names, now)
         self.changed()
-        if was_paused and self.may_send:
-            self.resumed()
-        if self.is_leader and renewal.granted >= self._upkeep_at:
-            self._upkeep_at = renewal.granted + UPKEEP_SECONDS
+        if self.is_leader and now >= self._upkeep_at:
+            self._upkeep_at = now + UPKEEP_SECONDS
             await self._keep_up()
 
     async def _keep_up(self) -> None:

@@ -2,7 +2,8 @@
 
 The roster is stored in the database. Transactions that change it come one after another. Every
 transaction of a member holds the member's own row until it ends, and fails without it. A member is
-removed only while nobody holds its row, so what was removed cannot write afterwards.
+removed only while nobody holds its row, so what was removed cannot write afterwards. Its lease is
+another row, so that it is renewed whatever the member's transactions wait for.
 
     joined ──renewed──> member ──leave──> leaving ──left──> gone
                           └──lease ended, and another member noticed──> gone (fenced)
@@ -11,17 +12,35 @@ A shard moves without a gap: its new owner subscribes while the previous one sti
 """
 
 import math
-from collections import Counter
-from collections.abc import Collection, Mapping
+from bisect import bisect
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
-__all__ = ["LEASE", "LeaseClock", "Member", "Roster", "Shard", "ShardId", "join", "leave", "renew"]
+from heliograph.ntf.cluster.load import NO_LOAD, Load
+
+__all__ = [
+    "LEASE",
+    "LeaseClock",
+    "Member",
+    "Roster",
+    "Shard",
+    "ShardId",
+    "join",
+    "leave",
+    "renew",
+    "update",
+]
 
 LEASE = 5.0
 """Seconds after its last renewal from which others may remove a member."""
 
 MAX_LEASES = 10
 """Leases that a member may be ahead: more is an edited table, or a clock that was set back."""
+
+UNEVEN, EVEN = 0.3, 0.1
+"""Parts of its load by which a member may exceed another: from the first on shards move, until the
+second is reached, so that loads that change a little move nothing."""
 
 ShardId = tuple[int, int]
 """The ID of a messaging router in the store, and the number of the shard."""
@@ -44,6 +63,14 @@ class Shard:
 
     owner: int | None = None
     previous: int | None = None
+    load: Load = NO_LOAD
+    generation: int = 0
+    """Grows with each change of the owner: who gets a shard back has to subscribe it again, because
+    the messaging router ended the subscriptions that another had begun to take over."""
+
+    def given_to(self, owner: int | None, previous: int | None) -> "Shard":
+        changes = owner != self.owner
+        return Shard(owner, previous, self.load, self.generation + changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +98,28 @@ def join(roster: Roster, process_id: int, now: int, lease: int) -> Roster:
     return replace(roster, members={**roster.members, process_id: Member(now + lease)})
 
 
-def renew(
+def renew(roster: Roster, process_id: int, now: int, lease: int) -> Roster:
+    """Return the roster after a member renewed its lease."""
+    renewed = replace(roster.members[process_id], expires_at=now + lease)
+    return replace(roster, members={**roster.members, process_id: renewed})
+
+
+def update(
     roster: Roster,
     process_id: int,
     now: int,
     lease: int,
     *,
     removable: Collection[int] = (),
-    ready: Collection[ShardId] = (),
+    ready: Mapping[ShardId, int] = MappingProxyType({}),
+    loads: Mapping[ShardId, Load] = MappingProxyType({}),
 ) -> Roster:
-    """Return the roster after a member renewed its lease.
+    """Return the roster after a member did its part.
 
     It removes those of the `removable` whose lease has ended, reports shards it has subscribed as
-    `ready`, and gives shards without an owner, or too many of one owner, to others. Leases that
-    are longer than can be are shortened.
+    `ready`, with the generation that it subscribed, and the `loads` of its shards. It gives shards
+    without an owner, or of one that has too much to do, to others. Leases that are longer than can
+    be are shortened.
     """
     latest = now + MAX_LEASES * lease
     members = {
@@ -92,11 +127,13 @@ def renew(
         for number, member in roster.members.items()
         if number == process_id or number not in removable or member.expires_at > now
     }
-    members[process_id] = replace(roster.members[process_id], expires_at=now + lease)
     shards = {key: _cleaned(shard, members) for key, shard in roster.shards.items()}
-    for key in ready:
-        if key in shards and shards[key].owner == process_id:
-            shards[key] = Shard(process_id)
+    for key, shard in shards.items():
+        if shard.owner == process_id:
+            is_ready = ready.get(key) == shard.generation
+            previous = None if is_ready else shard.previous
+            load = loads.get(key, shard.load)
+            shards[key] = replace(shard, previous=previous, load=load)
     return Roster(members, _balanced(shards, members))
 
 
@@ -110,34 +147,75 @@ def leave(roster: Roster, process_id: int) -> Roster:
 def _cleaned(shard: Shard, members: Mapping[int, Member]) -> Shard:
     owner = shard.owner if shard.owner in members else None
     previous = shard.previous if shard.previous in members else None
-    return (
-        Shard(previous, None) if owner is None and previous is not None else Shard(owner, previous)
-    )
+    if owner is None:
+        owner, previous = previous, None
+    return shard.given_to(owner, previous)
 
 
 def _balanced(shards: dict[ShardId, Shard], members: Mapping[int, Member]) -> dict[ShardId, Shard]:
-    """Give every shard an owner that stays; move as few as possible."""
-    staying = [number for number, member in sorted(members.items()) if not member.is_leaving]
+    """Give every shard an owner that stays, and move few to make loads even."""
+    staying = sorted(number for number, member in members.items() if not member.is_leaving)
     if not staying:
         return shards
-    loads: Counter[int | None] = Counter(dict.fromkeys(staying, 0))
-    loads.update(shard.owner for shard in shards.values() if shard.owner in loads)
+    loads = dict.fromkeys(staying, 0)
+    free: list[tuple[int, ShardId]] = []
+    movable: dict[int, list[tuple[int, ShardId]]] = {number: [] for number in staying}
+    for key, shard in sorted(shards.items()):
+        weight = shard.load.weight
+        if shard.owner in loads:
+            loads[shard.owner] += weight
+            if shard.previous is None:
+                movable[shard.owner].append((weight, key))
+        elif shard.owner is None or shard.previous is None:
+            free.append((-weight, key))
 
-    def move(key: ShardId, source: int | None) -> None:
-        target = min(staying, key=lambda number: (loads[number], number))
-        shards[key] = Shard(target, source)
-        loads[target] += 1
+    def move(key: ShardId, target: int) -> None:
+        shard = shards[key]
+        shards[key] = shard.given_to(target, shard.owner)
+        if shard.owner in loads:
+            loads[shard.owner] -= shard.load.weight
+        loads[target] += shard.load.weight
 
-    for key in sorted(shards):
-        owner = shards[key].owner
-        if owner is None or (owner not in loads and shards[key].previous is None):
-            move(key, owner)
-    for key in sorted(shards):
-        owner, previous = shards[key].owner, shards[key].previous
-        if owner in loads and previous is None and loads[owner] > min(loads.values()) + 1:
-            loads[owner] -= 1
-            move(key, owner)
+    for _, key in sorted(free):
+        move(key, min(loads, key=lambda number: (loads[number], number)))
+    for key, target in _even_out(loads, movable):
+        move(key, target)
     return shards
+
+
+def _even_out(
+    loads: Mapping[int, int], movable: Mapping[int, list[tuple[int, ShardId]]]
+) -> Iterator[tuple[ShardId, int]]:
+    """Yield moves while loads, which the caller updates, are uneven and a move helps.
+
+    A shard that moves weighs at most three quarters of the difference. So the sum of the squares of
+    loads falls: while shards weigh the same, moves come to an end, and none is undone.
+    """
+    for items in movable.values():
+        items.sort()
+    tolerance = UNEVEN
+    while move := _best_move(loads, movable, tolerance):
+        yield move
+        tolerance = EVEN
+
+
+def _best_move(
+    loads: Mapping[int, int], movable: Mapping[int, list[tuple[int, ShardId]]], tolerance: float
+) -> tuple[ShardId, int] | None:
+    """Return the best move from the busiest member that can spare a shard, to the idlest."""
+    target = min(loads, key=lambda number: (loads[number], number))
+    for source in sorted(loads, key=lambda number: (-loads[number], number)):
+        gap = loads[source] - loads[target]
+        if gap <= tolerance * loads[source]:
+            return None
+        items = movable[source]
+        place = bisect(items, (gap // 2, (0, 0)))
+        nearest = [item for item in items[max(place - 1, 0) : place + 1] if 4 * item[0] <= 3 * gap]
+        if nearest:
+            best = min(nearest, key=lambda item: abs(2 * item[0] - gap))
+            items.remove(best)
+            return best[1], target
+    return None
 
 
 class LeaseClock:

@@ -1,7 +1,7 @@
 """The store as the subscriber of one shard uses it.
 
-Every write checks, in its transaction, that this process still owns the shard, and touches no
-other subscriptions; without the shard it has no effect.
+Every write checks, in its transaction, that this process has owned the shard ever since the
+subscriber was started, and touches no other subscriptions; otherwise it has no effect.
 """
 
 import time
@@ -29,10 +29,11 @@ RECLAIM_SECONDS = 60.0
 class ShardStore:
     """A `SubscriptionStore`: one method for each there."""
 
-    def __init__(self, member: ClusterMember, key: ShardId, count: int) -> None:
+    def __init__(self, member: ClusterMember, key: ShardId, count: int, generation: int) -> None:
         self._member = member
         self._key = key
         self._count = count
+        self._generation = generation
         self._range = tables.range_of(key[1], count)
         self._reclaimed: dict[bytes, float] = {}
 
@@ -152,10 +153,11 @@ class ShardStore:
 
     async def _write(self, function: Callable[[Transaction], T], otherwise: T) -> T:
         """Run a function if this process owns the shard, else return `otherwise`."""
-        key, count, process_id = self._key, self._count, self._member.process_id
+        key, process_id = self._key, self._member.process_id
+        count, generation = self._count, self._generation
 
         def write(tx: Transaction) -> T:
-            if not tables.is_owner(tx, key, count, process_id):
+            if not tables.is_owner(tx, key, process_id, count=count, generation=generation):
                 return otherwise
             return function(tx)
 

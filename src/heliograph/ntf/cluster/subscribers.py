@@ -2,18 +2,21 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseError
 from heliograph.ntf.cluster import tables
+from heliograph.ntf.cluster.load import Load, smoothed
 from heliograph.ntf.cluster.member import ClusterMember
 from heliograph.ntf.cluster.roster import ShardId
 from heliograph.ntf.cluster.shard_store import ShardStore
 from heliograph.ntf.observing.observer import NtfObserver
-from heliograph.ntf.store.records import QueueKey
+from heliograph.ntf.store.records import Incoming, QueueKey
 from heliograph.ntf.store.restrictions import NO_RESTRICTIONS, Restrictions
 from heliograph.ntf.store.subscriptions import subscriptions
 from heliograph.ntf.store.subscriptions.servers import ServerRecord
@@ -31,16 +34,28 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.25
 """Between looks for subscriptions that clients made at other processes."""
+MEASURE_SECONDS = 30.0
+"""Between two measurements of the load of a shard."""
 HANDOVER_SECONDS = 10.0
 """To wait at shutdown until others have subscribed what is subscribed here."""
 
 
 @dataclass(slots=True)
 class _Running:
+    generation: int
     count: int
     """How many shards the router had when this one was started."""
     task: "asyncio.Task[None]"
     subscriber: SmpSubscriber | None = None
+    received: int = 0
+    """Notifications since `measured_at`, in monotonic seconds."""
+    measured_at: float = field(default_factory=time.monotonic)
+
+    def receive(
+        self, receive: Receive, server_id: int, incoming: list[Incoming]
+    ) -> asyncio.Future[int]:
+        self.received += len(incoming)
+        return receive(server_id, incoming)
 
 
 class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
@@ -61,12 +76,13 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
         self._receive = receive
         self._settings = settings
         self._running: dict[ShardId, _Running] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[ShardId, asyncio.Task[None]] = {}
         self._tasks = TaskScope()
         self._poll = asyncio.Event()
         self._is_closing = False
         member.may_split = not settings.use_service
         member.ready = self._ready
+        member.measure = self._measure
         member.changed = self._sync
 
     def __getitem__(self, key: ShardId) -> SmpSubscriber:
@@ -111,12 +127,12 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
         """Wait, for a time, until other processes have subscribed what is subscribed here."""
         member = self._member
         await member.start_leaving()
-        await member.renew()
+        await member.update()
         try:
             async with asyncio.timeout(grace):
                 while self._is_needed():
                     await asyncio.sleep(member.interval / 4)
-                    await member.renew()
+                    await member.update()
         except TimeoutError:
             logger.warning("other processes have not taken over all subscriptions yet")
 
@@ -133,8 +149,25 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
 
     # Shards.
 
-    def _ready(self) -> set[ShardId]:
-        return {key for key, subscriber in self.items() if subscriber.is_resubscribed}
+    def _ready(self) -> dict[ShardId, int]:
+        return {
+            key: self._running[key].generation
+            for key, subscriber in self.items()
+            if subscriber.is_resubscribed
+        }
+
+    def _measure(self) -> dict[ShardId, Load]:
+        """Return the loads of shards that were not measured for a time."""
+        now, shards = time.monotonic(), self._member.roster.shards
+        measured = {}
+        for key, subscriber in self.items():
+            running = self._running[key]
+            seconds = now - running.measured_at
+            if subscriber.is_resubscribed and key in shards and seconds >= MEASURE_SECONDS:
+                before = shards[key].load
+                measured[key] = smoothed(before, subscriber.subscribed, running.received, seconds)
+                running.received, running.measured_at = 0, now
+        return measured
 
     def _sync(self) -> None:
         """Run a subscriber for each shard that is owned, and end those of others."""
@@ -144,31 +177,42 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
         self.dials.limit(self._settings.dials.shared_by(len(roster.members)))
         owned, left = roster.owned_by(me), roster.left_by(me)
         for key, running in list(self._running.items()):
-            count = self._member.splits.get(key[0], 1)
             if key in left and running.subscriber is not None:
                 running.subscriber.is_leaving = True
-            elif key not in owned or running.count != count or running.task.done():
+            elif key not in owned or not self._is_current(key, running):
                 self._end(key)
         for key in owned - self._running.keys():
-            count = self._member.splits.get(key[0], 1)
-            task = self._tasks.spawn(self._run(key, count), name="subscribe a shard")
-            self._running[key] = _Running(count, task)
+            count, generation = self._member.splits.get(key[0], 1), roster.shards[key].generation
+            task = self._tasks.spawn(self._run(key, count, generation), name="subscribe a shard")
+            self._running[key] = _Running(generation, count, task)
+
+    def _is_current(self, key: ShardId, running: _Running) -> bool:
+        """Return whether a subscriber runs, and has all subscriptions since it was started."""
+        generation = self._member.roster.shards[key].generation
+        count = self._member.splits.get(key[0], 1)
+        is_same = (running.generation, running.count) == (generation, count)
+        return is_same and not running.task.done()
 
     def _end(self, key: ShardId) -> None:
-        running = self._running.pop(key)
-        running.task.cancel()
-        self._ending.add(running.task)
-        running.task.add_done_callback(self._ending.discard)
-        if not any(server_id == key[0] for server_id, _ in self._running):
-            running.task.add_done_callback(lambda _: self._forget_server(key[0]))
+        task = self._running.pop(key).task
+        task.cancel()
+        self._ending[key] = task
+        task.add_done_callback(lambda _: self._ended(key, task))
+
+    def _ended(self, key: ShardId, task: "asyncio.Task[None]") -> None:
+        if self._ending.get(key) is task:
+            del self._ending[key]
+        self._forget_server(key[0])
 
     def _forget_server(self, server_id: int) -> None:
         if not any(server_id == known for known, _ in self._running):
             self._observer.server_removed(server_id)
 
-    async def _run(self, key: ShardId, count: int) -> None:
+    async def _run(self, key: ShardId, count: int, generation: int) -> None:
         server_id = key[0]
-        store = ShardStore(self._member, key, count)
+        store = ShardStore(self._member, key, count, generation)
+        if key in self._ending:  # its last write marks subscriptions INACTIVE
+            await asyncio.wait([self._ending[key]])
         while True:
             try:
                 is_proven = await store.start()
@@ -184,21 +228,21 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
             await asyncio.Event().wait()
             return
         self._observer.server_added(server_id, server.address)
+        running = self._running.get(key)
+        if running is None or running.task is not asyncio.current_task():
+            return
         subscriber = SmpSubscriber(
             server,
             address,
             store,
             self._observer,
-            self._receive,
+            functools.partial(running.receive, self._receive),
             replace(self._settings, worthless_rate=self._settings.worthless_rate / count),
             self.dials,
             is_proven=is_proven,
             restrictions=self._restrictions,
             on_resubscribed=self._member.wake,
         )
-        running = self._running.get(key)
-        if running is None or running.task is not asyncio.current_task():
-            return
         running.subscriber = subscriber
         with contextlib.suppress(DatabaseError):  # then `run` takes them
             await self._take_new()  # before the connection, on which all of the store is subscribed
@@ -212,6 +256,7 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
         database, splits = self._member.database, self._member.splits
         found = await database.read(tables.passed_on)
         own: dict[ShardId, list[bytes]] = {}
+        running = dict(self._running)
         for subscription_id, server_id in found:
             key = server_id, tables.shard_of(subscription_id, splits.get(server_id, 1))
             if key in self:
@@ -224,7 +269,13 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
             ids = [
                 item
                 for key, some in own.items()
-                if tables.is_owner(tx, key, splits.get(key[0], 1), self._member.process_id)
+                if tables.is_owner(
+                    tx,
+                    key,
+                    self._member.process_id,
+                    count=running[key].count,
+                    generation=running[key].generation,
+                )
                 for item in some
             ]
             tables.take_passed_on(tx, ids)

@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 from heliograph.db.database import NEWER, Migration, is_contract
 from heliograph.db.dialects import Transaction
-from heliograph.db.errors import DatabaseError, DatabaseNewer
+from heliograph.db.errors import DatabaseError, DatabaseFenced, DatabaseNewer
+from heliograph.db.sql import FENCED
+from heliograph.ntf.cluster.load import Load
 from heliograph.ntf.cluster.roster import Member, Roster, Shard, ShardId
 from heliograph.ntf.store.subscriptions.subscriptions import IdRange
 
@@ -27,15 +29,6 @@ class Process(NamedTuple):
     version: str
 
 
-class Seen(NamedTuple):
-    """A roster as the last renewal left it; `splits` has the shard count of each router."""
-
-    roster: Roster
-    splits: dict[int, int]
-    skewed: list[str]
-    """Members whose clock differs from the database's, for a warning."""
-
-
 def now(tx: Transaction) -> int:
     """Return milliseconds of the database's clock."""
     [[found]] = tx.query(_NOW)
@@ -47,7 +40,11 @@ def check(tx: Transaction, process: Process) -> None:
     [[exists]] = tx.query("SELECT CAST(to_regclass('processes') AS TEXT)")
     if exists is None:
         return
-    rows = tx.query("SELECT name, fingerprint FROM processes WHERE expires_at > ?", (now(tx),))
+    rows = tx.query(
+        "SELECT p.name, p.fingerprint FROM processes p JOIN leases l ON l.process_id = p.process_id"
+        " WHERE l.expires_at > ?",
+        (now(tx),),
+    )
     for name, fingerprint in rows:
         if fingerprint != process.fingerprint:
             raise DatabaseError(
@@ -95,9 +92,13 @@ def join(
         (_PROCESS,),
     )
     tx.execute(
-        "INSERT INTO processes (process_id, name, fingerprint, version, schema, is_leaving, skew,"
-        " expires_at) VALUES (?, ?, ?, ?, ?, 0, 0, ?)",
-        (process_id, *process, migrations[-1].name, now(tx) + lease),
+        "INSERT INTO processes (process_id, name, fingerprint, version, schema, is_leaving)"
+        " VALUES (?, ?, ?, ?, ?, 0)",
+        (process_id, *process, migrations[-1].name),
+    )
+    tx.execute(
+        "INSERT INTO leases (process_id, expires_at, skew) VALUES (?, ?, 0)",
+        (process_id, now(tx) + lease),
     )
     return int(process_id)
 
@@ -139,55 +140,87 @@ def wait_for_others(tx: Transaction) -> None:
     tx.query("SELECT 1 FROM processes ORDER BY process_id FOR SHARE")
 
 
-def removable(tx: Transaction, at: int) -> set[int]:
-    """Lock and return the members whose lease has ended, and that are in no transaction."""
-    rows = tx.query(
-        "SELECT process_id FROM processes WHERE expires_at <= ? FOR UPDATE SKIP LOCKED", (at,)
+def renew(tx: Transaction, process_id: int, lease: int, wall: int) -> None:
+    """Renew a lease, and store by how much a clock that says `wall` differs, in one statement.
+
+    It waits for no transaction but one that finds the lease ended.
+    """
+    renewed = tx.query(
+        "UPDATE leases SET expires_at = t.now + ?, skew = ? - t.now FROM"
+        " (SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) AS now) t"
+        " WHERE process_id = ? RETURNING process_id",
+        (lease, wall, process_id),
     )
-    return {process_id for (process_id,) in rows}
+    if not renewed:
+        raise DatabaseFenced(FENCED)
+
+
+def removable(tx: Transaction, at: int) -> set[int]:
+    """Lock and return the members whose lease has ended, and that are in no transaction.
+
+    None of them can renew its lease, or begin a transaction, before this one has ended.
+    """
+    idle = tx.query(
+        "SELECT process_id FROM processes WHERE process_id IN"
+        " (SELECT process_id FROM leases WHERE expires_at <= ?) FOR UPDATE SKIP LOCKED",
+        (at,),
+    )
+    ended = tx.query_in(
+        "SELECT process_id FROM leases WHERE process_id IN {in} AND expires_at <= ?"
+        " FOR UPDATE SKIP LOCKED",
+        [process_id for (process_id,) in idle],
+        at,
+    )
+    return {process_id for (process_id,) in ended}
 
 
 def load(tx: Transaction) -> Roster:
-    members = tx.query("SELECT process_id, expires_at, is_leaving FROM processes")
-    shards = tx.query("SELECT server_id, shard, owner, previous FROM shards")
+    members = tx.query(
+        "SELECT p.process_id, COALESCE(l.expires_at, 0), p.is_leaving"
+        " FROM processes p LEFT JOIN leases l ON l.process_id = p.process_id"
+    )
+    shards = tx.query(
+        "SELECT server_id, shard, owner, previous, generation, subscriptions, rate FROM shards"
+    )
     return Roster(
         {number: Member(expires_at, bool(leaving)) for number, expires_at, leaving in members},
-        {(server, shard): Shard(owner, previous) for server, shard, owner, previous in shards},
+        {
+            (server, shard): Shard(owner, previous, Load(*load), generation)
+            for server, shard, owner, previous, generation, *load in shards
+        },
     )
 
 
 def store(tx: Transaction, before: Roster, after: Roster) -> None:
     """Store what changed. What a removed member had claimed is free without its row."""
-    for process_id in before.members.keys() - after.members.keys():
-        tx.execute("DELETE FROM processes WHERE process_id = ?", (process_id,))
+    removed = [(process_id,) for process_id in before.members.keys() - after.members.keys()]
+    tx.many("DELETE FROM processes WHERE process_id = ?", removed)
+    tx.many("DELETE FROM leases WHERE process_id = ?", removed)
     tx.many(
-        "UPDATE processes SET expires_at = ? WHERE process_id = ?",
+        "UPDATE leases SET expires_at = ? WHERE process_id = ? AND expires_at > ?",
         [
-            (member.expires_at, process_id)
+            (member.expires_at, process_id, member.expires_at)
             for process_id, member in after.members.items()
             if before.members[process_id].expires_at > member.expires_at
         ],
     )
     tx.many(
-        "UPDATE shards SET owner = ?, previous = ? WHERE server_id = ? AND shard = ?",
+        "UPDATE shards SET owner = ?, previous = ?, generation = ?, subscriptions = ?, rate = ?"
+        " WHERE server_id = ? AND shard = ?",
         [
-            (shard.owner, shard.previous, *key)
+            (shard.owner, shard.previous, shard.generation, *shard.load, *key)
             for key, shard in after.shards.items()
             if before.shards.get(key) != shard
         ],
     )
 
 
-def touch(tx: Transaction, process_id: int, expires_at: int, skew: int) -> None:
-    tx.execute(
-        "UPDATE processes SET expires_at = ?, skew = ? WHERE process_id = ?",
-        (expires_at, skew, process_id),
-    )
-
-
 def names(tx: Transaction) -> dict[int, tuple[str, int]]:
     """Return name and clock skew, in milliseconds, of each member."""
-    rows = tx.query("SELECT process_id, name, skew FROM processes")
+    rows = tx.query(
+        "SELECT p.process_id, p.name, COALESCE(l.skew, 0)"
+        " FROM processes p LEFT JOIN leases l ON l.process_id = p.process_id"
+    )
     return {number: (name, skew) for number, name, skew in rows}
 
 
@@ -202,7 +235,10 @@ class ProcessRow(NamedTuple):
 
 def processes(tx: Transaction) -> list[ProcessRow]:
     """Return all members, those that joined first before others."""
-    rows = tx.query("SELECT name, version, skew, expires_at FROM processes ORDER BY process_id")
+    rows = tx.query(
+        "SELECT p.name, p.version, COALESCE(l.skew, 0), COALESCE(l.expires_at, 0)"
+        " FROM processes p LEFT JOIN leases l ON l.process_id = p.process_id ORDER BY p.process_id"
+    )
     return [ProcessRow(*row) for row in rows]
 
 
@@ -220,7 +256,10 @@ def add_missing_shards(tx: Transaction) -> None:
 
 
 def remove_unused(tx: Transaction) -> None:
-    """Remove shards of routers without subscriptions, and what was passed on and deleted."""
+    """Remove shards of routers without subscriptions, and what was passed on and deleted.
+
+    Members and leases that have no other half, as in tables edited by hand, become removable.
+    """
     tx.execute(
         "DELETE FROM shards WHERE NOT EXISTS"
         " (SELECT 1 FROM subscriptions s WHERE s.server_id = shards.server_id)"
@@ -228,6 +267,11 @@ def remove_unused(tx: Transaction) -> None:
     tx.execute(
         "DELETE FROM new_subscriptions WHERE NOT EXISTS (SELECT 1 FROM subscriptions s"
         " WHERE s.subscription_id = new_subscriptions.subscription_id)"
+    )
+    tx.execute("DELETE FROM leases WHERE process_id NOT IN (SELECT process_id FROM processes)")
+    tx.execute(
+        "INSERT INTO leases (process_id, expires_at, skew) SELECT process_id, 0, 0 FROM processes"
+        " ON CONFLICT (process_id) DO NOTHING"
     )
 
 
@@ -241,9 +285,16 @@ def split_large(tx: Transaction, at: int = SPLIT_AT) -> None:
     )
     for (server_id,) in rows:
         tx.execute("UPDATE servers SET shards = ? WHERE server_id = ?", (SHARDS, server_id))
+        tx.execute(
+            "UPDATE shards SET subscriptions = subscriptions / ?, rate = rate / ?"
+            " WHERE server_id = ?",
+            (SHARDS, SHARDS, server_id),
+        )
         tx.many(
-            "INSERT INTO shards (server_id, shard) VALUES (?, ?)",
-            [(server_id, number) for number in range(1, SHARDS)],
+            "INSERT INTO shards (server_id, shard, subscriptions, rate)"
+            " SELECT server_id, ?, subscriptions, rate FROM shards"
+            " WHERE server_id = ? AND shard = 0",
+            [(number, server_id) for number in range(1, SHARDS)],
         )
 
 
@@ -265,13 +316,18 @@ def shard_of(subscription_id: bytes, count: int) -> int:
     return subscription_id[0] * count // 256
 
 
-def is_owner(tx: Transaction, key: ShardId, count: int, process_id: int) -> bool:
-    """Return whether a process owns a shard of a router with `count` shards, until it commits."""
+def is_owner(
+    tx: Transaction, key: ShardId, process_id: int, *, count: int, generation: int
+) -> bool:
+    """Return whether a process owns a shard of a router that has so many, until it commits.
+
+    Not if it has lost the shard and got it back since the `generation`.
+    """
     rows = tx.query(
         "SELECT 1 FROM shards h JOIN servers v ON v.server_id = h.server_id"
-        " WHERE h.server_id = ? AND h.shard = ? AND h.owner = ? AND v.shards = ?"
-        " FOR SHARE OF h, v",
-        (*key, process_id, count),
+        " WHERE h.server_id = ? AND h.shard = ? AND h.owner = ? AND h.generation = ?"
+        " AND v.shards = ? FOR SHARE OF h, v",
+        (*key, process_id, generation, count),
     )
     return bool(rows)
 

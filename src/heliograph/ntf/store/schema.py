@@ -109,9 +109,12 @@ MIGRATIONS = (
             version TEXT NOT NULL,
             schema TEXT NOT NULL,
             is_leaving INTEGER NOT NULL,
-            skew BIGINT NOT NULL,
-            expires_at BIGINT NOT NULL,
             marker {blob}
+        ){updated};
+        CREATE TABLE leases (
+            process_id BIGINT PRIMARY KEY,
+            expires_at BIGINT NOT NULL,
+            skew BIGINT NOT NULL
         ){updated};
         CREATE TABLE numbers (name TEXT PRIMARY KEY, value BIGINT NOT NULL);
         CREATE TABLE shards (
@@ -119,6 +122,9 @@ MIGRATIONS = (
             shard INTEGER NOT NULL,
             owner BIGINT,
             previous BIGINT,
+            generation BIGINT NOT NULL DEFAULT 0,
+            subscriptions BIGINT NOT NULL DEFAULT 0,
+            rate BIGINT NOT NULL DEFAULT 0,
             PRIMARY KEY (server_id, shard)
         );
         CREATE TABLE new_subscriptions (
