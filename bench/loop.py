@@ -5,13 +5,18 @@
 Reconcile joins snapshots of as many subscriptions as there are events; the others aggregate the
 events of a fleet: the table of tokens (dead tokens), the rates of ten seconds (anomalies), the
 windows of objectives from rows of the ledger, and the sums of each hour (capacity). Results of both
-must be equal. The best of three by turns; CPU in microseconds an event.
+must be equal. The best of three by turns, of one from `LARGE` events on; CPU in microseconds an
+event, and at last how it grows with the number of events. Events are generated and written in parts
+of a million, so that memory does not grow with them.
 """
 
+import math
+import resource
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +36,16 @@ from heliograph.sim.fleet import Fleet, FleetSettings
 
 SIZES = (1_000_000, 5_000_000)
 TURNS = 3
+LARGE = 3_000_000
+PART = 1_000_000
+DUCKDB_MEMORY = "4GB"
+_TEXT = pa.string()
+NTF_SNAPSHOT = pa.schema(
+    [(name, _TEXT) for name in ("place", "notifier", "subscription", "server", "state", "service")]
+)
+SMP_SNAPSHOT = pa.schema(
+    [("place", _TEXT), ("notifier", _TEXT), ("is_subscribed", pa.bool_()), ("service", _TEXT)]
+)
 SEEN = ", ".join(f"'{kind}'" for kind in tokens.SEEN_KINDS)
 
 TOKENS = f"""
@@ -211,65 +226,96 @@ def _jobs(spark: Spark, work: Path, files: list[str], size: int) -> list[LoopJob
 
 def _snapshots(work: Path, size: int) -> tuple[Path, Path]:
     """Write snapshots of two routers that differ in one of a thousand subscriptions."""
-    count = size
     draw = np.random.default_rng(1)
-    names = [f"{number:032x}" for number in range(count)]
-    state = np.where(draw.random(count) < 0.0005, "END", "ACTIVE")
-    subscribed = (draw.random(count) >= 0.0005) & (state == "ACTIVE")
     ntf, smp = work / "ntf.parquet", work / "smp.parquet"
-    place, none = pa.repeat(pa.scalar("p"), count), pa.nulls(count, pa.string())
-    ours = {
-        "place": place,
-        "notifier": names,
-        "subscription": names,
-        "server": pa.repeat(pa.scalar("s"), count),
-        "state": state,
-        "service": none,
-    }
-    theirs = {"place": place, "notifier": names, "is_subscribed": subscribed, "service": none}
-    pq.write_table(pa.table(ours), ntf)
-    pq.write_table(pa.table(theirs), smp)
+    with pq.ParquetWriter(ntf, NTF_SNAPSHOT) as ours, pq.ParquetWriter(smp, SMP_SNAPSHOT) as theirs:
+        for first in range(0, size, PART):
+            count = min(PART, size - first)
+            names = [f"{number:032x}" for number in range(first, first + count)]
+            state = np.where(draw.random(count) < 0.0005, "END", "ACTIVE")
+            subscribed = (draw.random(count) >= 0.0005) & (state == "ACTIVE")
+            place, none = pa.repeat(pa.scalar("p"), count), pa.nulls(count, pa.string())
+            server = pa.repeat(pa.scalar("s"), count)
+            ours.write_table(
+                pa.table([place, names, names, server, state, none], schema=NTF_SNAPSHOT)
+            )
+            theirs.write_table(pa.table([place, names, subscribed, none], schema=SMP_SNAPSHOT))
     return ntf, smp
 
 
-def _measure(spark: Spark, job: LoopJob) -> tuple[Cost, Cost]:
+def _journal(work: Path, events: int) -> tuple[list[Path], int]:
+    """Write the journals of about so many events, part by part: each is a fleet and two days."""
+    paths, number, settings = [], 0, FleetSettings()
+    parts = math.ceil(events / PART)
+    for part in range(parts):
+        fleet = Fleet(
+            replace(
+                settings,
+                notifications=round(events / parts / PER_NOTIFICATION),
+                tokens=max(events // parts // 250, 50),
+                start=settings.start + part * settings.duration,
+                seed=part + 1,
+            )
+        )
+        paths += fleet.write(work / "journal", rows_per_segment=200_000)
+        number += fleet.events
+    return paths, number
+
+
+def _measure(spark: Spark, job: LoopJob, work: Path, turns: int) -> tuple[Cost, Cost]:
     ours, theirs = [], []
-    for _ in range(TURNS):
+    for turn in range(turns):
         found, cost = spark.measure(job.ours)
         ours.append(cost)
         before = _own_cpu()
         with duckdb.connect() as connection:
             connection.execute(f"SET threads = {CORES}")
             connection.execute("SET TimeZone = 'UTC'")
+            connection.execute(f"SET memory_limit = '{DUCKDB_MEMORY}'")
+            connection.execute(f"SET temp_directory = '{work / 'duckdb'}'")
             expected = job.theirs(connection)
             theirs.append(Cost(_own_cpu() - before, 0.0))
-            if job.checks is not None:
+            if turn == 0 and job.checks is not None:
                 found, expected = job.checks[0](), job.checks[1](connection)
-        assert found == expected, (job.name, found, expected)
+        if turn == 0 or job.checks is None:
+            assert found == expected, (job.name, found, expected)
     return min(ours, key=_cpu), min(theirs, key=_cpu)
 
 
 def main(sizes: tuple[int, ...]) -> None:
     spark = Spark()
+    costs: dict[str, list[tuple[int, float, float]]] = {}
     with tempfile.TemporaryDirectory(prefix="heliograph-bench-") as directory:
         for events in sizes:
             work = Path(directory) / str(events)
             work.mkdir()
-            notifications = round(events / PER_NOTIFICATION)
-            fleet = Fleet(FleetSettings(notifications, tokens=max(events // 250, 50)))
-            paths = fleet.write(work / "journal", rows_per_segment=200_000)
-            number = fleet.events
-            del fleet
+            paths, number = _journal(work, events)
             size = sum(path.stat().st_size for path in paths)
             print(f"\n{number:,} events, {size / 1e6:.0f} MB", flush=True)
             for job in _jobs(spark, work, [str(path) for path in paths], number):
-                ours, theirs = _measure(spark, job)
+                turns = 1 if number >= LARGE else TURNS
+                ours, theirs = (
+                    1e6 * cost.cpu / number for cost in _measure(spark, job, work, turns)
+                )
+                costs.setdefault(job.name, []).append((number, ours, theirs))
                 print(
-                    f"  {job.name:<28} Spark {1e6 * ours.cpu / number:6.2f} us, DuckDB"
-                    f" {1e6 * theirs.cpu / number:6.2f} us of CPU an event:"
-                    f" {ours.cpu / theirs.cpu:.2f} times",
+                    f"  {job.name:<28} Spark {ours:6.2f} us, DuckDB {theirs:6.2f} us of CPU an"
+                    f" event: {ours / theirs:.2f} times",
                     flush=True,
                 )
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+            print(f"  memory at most: Java {spark.peak / 1e9:.1f} GB, Python and DuckDB {peak:.1f}")
+            shutil.rmtree(work)
+    if len(sizes) > 1:
+        print("\ncost of an event, compared with the fewest events")
+        for name, measured in costs.items():
+            [least, first, other], *more = measured
+            grown = ", ".join(
+                f"{number / least:.1f} times the events: Spark {ours / first:.2f},"
+                f" DuckDB {theirs / other:.2f}"
+                for number, ours, theirs in more
+            )
+            print(f"  {name:<28} {grown}")
     spark.session.stop()
 
 

@@ -3,9 +3,10 @@
     python -m bench.wakeups [TOKENS]
 
 Worlds are of the planner alone, second by second, with TOKENS (100,000) at 20 minutes: all
-registered in the same minute; random times; an outage of two hours. A rate is that of a second, and
-a peak is in units of the mean of its cycle. The last lines are of a real store with as many tokens:
-to make the plan, and to wake a page.
+registered in the same minute, as the store spreads their first wake-ups; random times; an outage of
+two hours; and small fleets. A peak is that of a window with 50 wake-ups, at least a second, in
+units of the mean of its cycle. The last lines are of a real store with as many tokens: what the
+plan costs, and how long commands take that write to the store meanwhile.
 """
 
 import asyncio
@@ -17,15 +18,22 @@ from pathlib import Path
 
 from heliograph.db.database import Database
 from heliograph.db.dialects import Transaction
-from heliograph.ntf.push.cron import make_plan
+from heliograph.journal.journal import NO_JOURNAL
+from heliograph.ntf.observing.observer import NtfObserver
+from heliograph.ntf.push.cron import Cron
+from heliograph.ntf.push.outbox import Outbox
+from heliograph.ntf.push.plan_reader import PlanReader
 from heliograph.ntf.store import tokens
 from heliograph.ntf.store.schema import MIGRATIONS
+from heliograph.ntf.store.store import NtfStore
 from tests.ntf.push.wake_up_fleet import WakeUpFleet
 from tests.ntf.support import a_new_token
 
 MINUTES = 20
 CYCLE = 60 * MINUTES
 TOKENS = 100_000
+SMALL = (100, 400, 1_600, 6_000)
+LEAST_WRITES = 100
 
 
 def _peaks(fleet: WakeUpFleet, first: int, cycles: int) -> str:
@@ -35,10 +43,16 @@ def _peaks(fleet: WakeUpFleet, first: int, cycles: int) -> str:
     return ", ".join(f"{peak:.2f}" for peak in found)
 
 
+def _wave(count: int, draw: random.Random) -> WakeUpFleet:
+    quarter = 250 * CYCLE
+    times = [draw.randrange(60_000) + draw.randrange(quarter) for _ in range(count)]
+    return WakeUpFleet([(time, MINUTES) for time in times], at=0)
+
+
 def _worlds(count: int) -> None:
     draw = random.Random(1)
     started = time.process_time()
-    wave = WakeUpFleet([(draw.randrange(60_000), MINUTES) for _ in range(count)], at=0)
+    wave = _wave(count, draw)
     wave.run(range(1, 8 * CYCLE))
     cost = (time.process_time() - started) / sum(wave.sent.values())
     late = sorted(wave.late)
@@ -47,6 +61,14 @@ def _worlds(count: int) -> None:
         f"  lateness p99 {late[int(len(late) * 0.99)] / 1000:.2f} s, at most"
         f" {100 * max(wave.early):.0f} % early, {cost * 1e6:.1f} us of CPU each, simulated"
     )
+    for small in SMALL:
+        fleet = _wave(small, draw)
+        fleet.run(range(1, 8 * CYCLE))
+        most = fleet.busiest_second(3 * CYCLE, 8 * CYCLE)
+        print(
+            f"  {small:,} tokens: {_peaks(fleet, 0, 8)}; from the fourth on at most {most} in a"
+            f" second, {fleet.plan.rate:.2f} in the mean"
+        )
     fleet = WakeUpFleet([(draw.randrange(1000 * CYCLE), MINUTES) for _ in range(count)], at=0)
     fleet.run(range(1, 3 * CYCLE))
     print(f"random times: {_peaks(fleet, 0, 3)}")
@@ -78,12 +100,47 @@ async def _store(count: int, directory: Path) -> None:
         )
 
     await database.write(fill)
-    for _ in range(2):
-        started = time.process_time()
-        plan = await database.write(make_plan)
-        took = time.process_time() - started
-    print(f"a plan of {count:,} tokens from SQLite: {1000 * took:.0f} ms of CPU, {plan.rate:.0f}/s")
+    store, observer = NtfStore(database, 60.0), NtfObserver(NO_JOURNAL)
+    cron = Cron(database, Outbox(store, {}, observer), 60.0)
+    started, cpu = time.perf_counter(), time.process_time()
+    reader, pages, plan = PlanReader(), 0, None
+    while plan is None:
+        plan, pages = await reader.read_page(database), pages + 1
+    cpu, took = time.process_time() - cpu, time.perf_counter() - started
+    print(
+        f"a plan of {count:,} tokens from SQLite: {cpu:.2f} s of CPU, {plan.rate:.0f}/s, in {pages}"
+        f" pages of {1000 * took / pages:.1f} ms"
+    )
+    for name, is_planning in (("no plan is made", False), ("a plan is made", True)):
+        found = await _latencies(database, cron, is_planning=is_planning)
+        print(
+            f"  commands that write while {name}: p50 {1000 * found[len(found) // 2]:.1f} ms,"
+            f" p99 {1000 * found[int(len(found) * 0.99)]:.1f}, at most {1000 * found[-1]:.1f}"
+        )
     await database.close()
+
+
+async def _latencies(database: Database, cron: Cron, *, is_planning: bool) -> list[float]:
+    """Return how long writes took, a hundred a second, while the first plan is read or not."""
+    found = []
+
+    def write(tx: Transaction) -> None:
+        tx.execute("UPDATE tokens SET seen_at = seen_at + 1 WHERE token_id = ?", (bytes(24),))
+
+    task = asyncio.create_task(cron.wake_due(0.0)) if is_planning else None
+    for _ in range(LEAST_WRITES):
+        began = time.perf_counter()
+        await database.write(write)
+        found.append(time.perf_counter() - began)
+        await asyncio.sleep(0.01)
+    if task is not None:
+        while not task.done():
+            began = time.perf_counter()
+            await database.write(write)
+            found.append(time.perf_counter() - began)
+            await asyncio.sleep(0.01)
+        await task
+    return sorted(found)
 
 
 def main(count: int) -> None:

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
+from pyspark.sql import Row
 
 from heliograph.actions.contract import ActionKind
 from heliograph.actions.pairing import DAY, make_pair_secret, pair_secret
@@ -13,6 +14,8 @@ from heliograph.actions.table import read_actions
 from heliograph.journal.hashing import Hasher
 from heliograph.ntf.actions.snapshots import snapshot_of as snapshot_of_ntf
 from heliograph.ntf.observing.traffic import MIN_REGISTRATIONS
+from heliograph.pipeline.decisions import best_hours
+from heliograph.pipeline.decisions.deciding import Decisions, DecisionSettings
 from heliograph.smp.snapshots import snapshot_of as snapshot_of_smp
 from heliograph.wire.ntf.tokens import SubscriptionState
 from tests.actions.support import ROUTER, an_action, key_of
@@ -193,3 +196,13 @@ async def test_the_journal_has_days_of_owners_and_not_their_commands(
         await phone.tchk()
     [seen] = [event for event in small_world.events if event.kind == "owner_seen"]
     assert seen.columns.keys() == {"token", "provider"}
+
+
+def test_an_action_about_a_wake_up_has_the_hour_of_its_owner_and_no_times() -> None:
+    token = "ab" * 16
+    rows = [Row(router=ROUTER, token=token, woken=3, best=20, days=4)]
+    result = Decisions()
+    best_hours.decide_router(ROUTER, rows, DecisionSettings(), result)
+    [made] = result.decisions
+    assert (made.subject, made.evidence["best"]) == (token, 20)
+    assert made.evidence.keys() == {"phase", "best", "woken", "days"}

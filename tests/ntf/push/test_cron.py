@@ -1,5 +1,6 @@
 import asyncio
 import math
+import threading
 import time
 from collections.abc import AsyncIterator
 from functools import partial
@@ -11,9 +12,10 @@ from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseError
 from heliograph.journal.journal import NO_JOURNAL
 from heliograph.ntf.observing.observer import NtfObserver
-from heliograph.ntf.push import cron
+from heliograph.ntf.push import cron, plan_reader
 from heliograph.ntf.push.cron import Cron
 from heliograph.ntf.push.outbox import Outbox
+from heliograph.ntf.push.wakeups import WakeUpPlan
 from heliograph.ntf.store import pending, tokens, wakeups
 from heliograph.ntf.store.records import PendingPush, PushKind
 from heliograph.ntf.store.schema import MIGRATIONS
@@ -84,14 +86,14 @@ async def test_a_due_token_is_woken_and_due_again_one_interval_later(rig: CronRi
     assert len(await rig.cron.wake_due(NOW + 20 * 60)) == 1
 
 
-async def test_the_first_wake_up_is_due_one_interval_after_the_request(
+async def test_the_first_wake_up_is_due_within_one_interval_of_the_request(
     rig: CronRig,
 ) -> None:
     [token_id] = await rig.tokens(1, minutes=0)
     at = int(NOW * 1000)
     await rig.database.write(lambda tx: wakeups.set_cron(tx, token_id, 0, None))
     await rig.database.write(lambda tx: wakeups.request_cron(tx, token_id, 20, at))
-    assert await rig.cron.wake_due(NOW + 20 * 60 - 1) == []
+    assert await rig.cron.wake_due(NOW + 15 * 60 - 1) == []
     assert len(await rig.cron.wake_due(NOW + 20 * 60 + 1)) == 1
 
 
@@ -224,6 +226,54 @@ async def test_a_plan_is_made_anew_after_a_failure(
             await rig.cron.wake_due(NOW)
     sizes = [len(await rig.cron.wake_due(NOW + second)) for second in range(110)]
     assert max(sizes) <= 12
+
+
+async def test_a_plan_is_read_in_pages_while_tokens_are_woken(
+    rig: CronRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wake-ups that move between two pages are counted once, and new tokens are found."""
+    monkeypatch.setattr(plan_reader, "PAGE", 7)
+    monkeypatch.setattr(cron, "RELOAD_MS", 5_000)
+    first = await rig.tokens(60, minutes=1)
+    rows = [(1, int((NOW + number) * 1000), token_id) for number, token_id in enumerate(first)]
+    await rig.database.write(lambda tx: wakeups.set_crons(tx, rows))
+    await rig.cron.wake_due(NOW)
+    assert rig.cron.plan.rate == pytest.approx(1)
+    found: list[WakeUpPlan] = []
+    for second in range(1, 200):
+        if second == 60:
+            await rig.tokens(60, minutes=2)
+        await rig.cron.wake_due(NOW + second)
+        plan = rig.cron.plan
+        if not any(plan is other for other in found):
+            found.append(plan)
+            planned = await rig.database.read(lambda tx: wakeups.wake_up_loads(tx, -1, 1000))
+            exact = WakeUpPlan({1: 60, 2: 60})
+            for at, minutes, count in planned[0]:
+                exact.add(at * 1000, minutes, count)
+            if second > 120:
+                assert plan.rate == pytest.approx(1.5)
+                for some in (plan, exact):
+                    some.forget(int((NOW + second) * 1000) + plan.slot)
+                assert +plan.load == +exact.load
+    assert len(found) > 5
+
+
+async def test_the_plan_is_read_outside_of_transactions_that_write(
+    rig: CronRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The wake-ups of all tokens are counted in pages by the connection that reads."""
+    threads = []
+    loads = wakeups.wake_up_loads
+
+    def recorded(tx: Transaction, after: int, limit: int) -> object:
+        threads.append((threading.current_thread().name, limit))
+        return loads(tx, after, limit)
+
+    monkeypatch.setattr(wakeups, "wake_up_loads", recorded)
+    await rig.tokens(3)
+    await rig.cron.wake_due(NOW)
+    assert threads == [("database-reader", plan_reader.PAGE)]
 
 
 async def test_one_that_is_not_delivered_is_pending_once(rig: CronRig) -> None:

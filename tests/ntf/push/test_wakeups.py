@@ -1,14 +1,17 @@
 """The plan of wake-ups: never later than asked for, a little earlier at most, and flat."""
 
+import math
 import random
 
 import pytest
 from hypothesis import given, strategies as st
 
-from heliograph.ntf.push.wakeups import DAY, MAX_EARLY, SURGE, WakeUpPlan, backlog_page
+from heliograph.ntf.push.wakeups import DAY, SURGE, WakeUpPlan, backlog_page
+from heliograph.ntf.store.wakeups import most_early
 from tests.ntf.push.wake_up_fleet import WakeUpFleet
 
 CYCLE = 1200
+others = st.tuples(st.integers(1, 10**8), st.integers(1, 999))
 fleets = st.dictionaries(st.integers(1, 3000), st.integers(1, 10_000), min_size=1, max_size=3)
 
 
@@ -19,10 +22,12 @@ def test_never_late_and_at_most_a_quarter_early(
     plan = WakeUpPlan(fleet)
     for _ in range(3):
         minutes = data.draw(st.sampled_from(sorted(fleet)))
-        count, crowded = data.draw(st.integers(0, 300)), data.draw(st.booleans())
-        times = plan.place(at, minutes, count, is_crowded=crowded)
+        count = data.draw(st.integers(0, 300))
+        for due, alike in data.draw(st.lists(others)):
+            plan.add(at + due, minutes, alike)
+        times = plan.place(at, minutes, count)
         interval = minutes * 60_000
-        early = min(interval / 4, MAX_EARLY)
+        early = most_early(minutes)
         assert len(times) == count
         assert all(at + interval - early - 2 * plan.slot <= time <= at + interval for time in times)
         assert all(time > at for time in times)
@@ -48,21 +53,58 @@ def test_a_lone_token_is_woken_about_when_it_asked_for() -> None:
     assert 18 * 60_000 <= time <= 20 * 60_000
 
 
-def wave(count: int, minutes: int = 20) -> WakeUpFleet:
-    """Tokens that all registered in the same minute, an interval ago."""
-    draw = random.Random(1)
-    return WakeUpFleet([(draw.randrange(60_000), minutes) for _ in range(count)], at=0)
+def wave(count: int, minutes: int = 20, *, early: float = 0.25) -> WakeUpFleet:
+    """Tokens that all registered in the same minute, their first wake-ups spread by a share."""
+    draw, interval = random.Random(1), minutes * 60_000
+    times = [
+        interval + draw.randrange(60_000) - int(interval * early * draw.random())
+        for _ in range(count)
+    ]
+    first = min(times)
+    return WakeUpFleet([(time - first, minutes) for time in times], at=0)
+
+
+@pytest.mark.parametrize("count", [100, 200, 400, 1_600, 3_000, 6_000, 24_000])
+def test_a_wave_is_flat_from_the_fourth_wake_up_on(count: int) -> None:
+    """A quarter wider each time, as the rule allows: 3.3, 1.8 and 1.25 times the mean before."""
+    fleet = wave(count)
+    fleet.run(range(1, 8 * CYCLE))
+    for cycle in range(3, 8):
+        seconds = cycle * CYCLE, (cycle + 1) * CYCLE
+        assert fleet.peak(*seconds) <= 1.2 + 1e-9
+        assert fleet.busiest_second(*seconds) <= math.ceil(1.2 * fleet.plan.rate) + 1
+    late = sorted(fleet.late)
+    assert late[int(0.99 * len(late))] <= 1000
 
 
 @pytest.mark.parametrize("count", [6_000, 24_000])
-def test_a_wave_is_flat_after_five_cycles(count: int) -> None:
-    fleet = wave(count)
+def test_a_wave_that_comes_in_one_minute_is_flat_after_five_cycles(count: int) -> None:
+    fleet = wave(count, early=0.0)
     fleet.run(range(1, 8 * CYCLE))
     assert fleet.peak(0, CYCLE) > 10
     for cycle in range(5, 8):
-        assert fleet.peak(cycle * CYCLE, (cycle + 1) * CYCLE) <= 1.2
+        assert fleet.peak(cycle * CYCLE, (cycle + 1) * CYCLE) <= 1.2 + 1e-9
     late = sorted(fleet.late)
     assert late[int(0.99 * len(late))] <= 1000
+
+
+def test_a_wave_among_daily_wake_ups_becomes_flat() -> None:
+    draw = random.Random(1)
+    daily = [(draw.randrange(86_400_000), 1440) for _ in range(40_000)]
+    fleet = WakeUpFleet([*wave(6_000).due, *daily], at=0)
+    fleet.run(range(1, 7 * CYCLE))
+    for cycle in range(4, 7):
+        assert fleet.peak(cycle * CYCLE, (cycle + 1) * CYCLE) <= 1.2 + 1e-9
+
+
+def test_what_was_rolled_back_takes_up_no_room() -> None:
+    plan = WakeUpPlan({20: 6_000})
+    first = plan.place(0, 20, 500)
+    plan.revert()
+    assert plan.place(0, 20, 500) == first
+    plan.confirm()
+    plan.revert()
+    assert plan.place(0, 20, 500) != first
 
 
 def test_a_flat_fleet_stays_flat_and_is_not_woken_early() -> None:

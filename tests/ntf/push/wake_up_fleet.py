@@ -1,11 +1,15 @@
 """A fleet of tokens that a plan wakes, second by second, without a store: for tests and benches."""
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from itertools import accumulate
 
 from heliograph.ntf.push.wakeups import WakeUpPlan, backlog_page
+
+COUNTED = 50
 
 
 @dataclass
@@ -29,7 +33,7 @@ class WakeUpFleet:
         heapify(self.due)
         self.plan = WakeUpPlan(Counter(minutes for _, minutes in self.due))
         for at, minutes in self.due:
-            self.plan.add(at // self.plan.slot, minutes, 1)
+            self.plan.add(at, minutes)
 
     def tick(self, at: int) -> None:
         since = at if self.at is None else self.at
@@ -41,13 +45,13 @@ class WakeUpFleet:
         limit = backlog_page(self.plan.rate, seconds, new)
         page = [self.waiting.popleft() for _ in range(min(limit, len(self.waiting)))]
         self.sent[at // 1000] += len(page)
-        is_crowded = self.plan.is_crowded(new, seconds)
         self.late += [at - due for due, _ in page]
         for minutes, count in Counter(minutes for _, minutes in page).items():
-            times = self.plan.place(at, minutes, count, is_crowded=is_crowded)
+            times = self.plan.place(at, minutes, count)
             self.early += [1 - (time - at) / (minutes * 60_000) for time in times]
             for time in times:
                 heappush(self.due, (time, minutes))
+        self.plan.confirm()
         self.plan.forget(at)
         self.at = at
 
@@ -56,6 +60,16 @@ class WakeUpFleet:
             self.tick(second * 1000)
 
     def peak(self, first: int, last: int) -> float:
-        """Return the largest rate of a second, in units of the mean of these seconds."""
+        """Return the largest rate of a window, in units of the mean of these seconds.
+
+        A window is so long that `COUNTED` wake-ups fall into it, and at least a second: in a
+        shorter one, one wake-up more or less would count.
+        """
         counts = [self.sent[second] for second in range(first, last)]
-        return max(counts) * len(counts) / max(sum(counts), 1)
+        total, sums = sum(counts), [0, *accumulate(counts)]
+        length = min(max(math.ceil(COUNTED * len(counts) / max(total, 1)), 1), len(counts))
+        most = max(after - before for before, after in zip(sums, sums[length:], strict=False))
+        return most * len(counts) / (length * max(total, 1))
+
+    def busiest_second(self, first: int, last: int) -> int:
+        return max(self.sent[second] for second in range(first, last))

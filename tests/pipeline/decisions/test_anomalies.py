@@ -8,13 +8,12 @@ import pytest
 
 from heliograph.actions.contract import EVERYTHING, ActionKind
 from heliograph.pipeline.decisions.anomalies import (
-    MIN_HISTORY,
-    RULES,
     VALID_FOR,
     _decide_router,
     _pause_all,
     find,
 )
+from heliograph.pipeline.decisions.baselines import MIN_HISTORY, Anomaly, Baselines
 from heliograph.pipeline.decisions.deciding import (
     Decisions,
     DecisionSettings,
@@ -22,6 +21,7 @@ from heliograph.pipeline.decisions.deciding import (
     sign_all,
     without_current,
 )
+from heliograph.pipeline.decisions.rules import RULES
 from heliograph.pipeline.decisions.windows import WINDOW, RouterWindows
 from heliograph.pipeline.jobs.rates import BUCKET
 from heliograph.pipeline.spark.local import local
@@ -58,9 +58,9 @@ def table(spark: Any, *subjects: list[tuple[Any, ...]]) -> Any:
     return local(spark, [row for rows in subjects for row in rows], SCHEMAS["rates"])
 
 
-def found(spark: Any, *subjects: list[tuple[Any, ...]]) -> dict[tuple[str, str], Any]:
-    rows = find(table(spark, *subjects), [WINDOWS]).collect()
-    return {(row["finding"], row["subject"]): row for row in rows}
+def found(spark: Any, *subjects: list[tuple[Any, ...]]) -> dict[tuple[str, str], Anomaly]:
+    rows = find(table(spark, *subjects), [WINDOWS], Baselines())
+    return {(row.finding, row.subject): row for row in rows}
 
 
 def test_a_flood_is_measured_by_what_is_usual_for_the_token(spark: Any) -> None:
@@ -80,10 +80,10 @@ def test_a_flood_is_measured_by_what_is_usual_for_the_token(spark: Any) -> None:
         "busy, then flooded",
     }
     quiet = rows["token_flood", "quiet, then flooded"]
-    assert (quiet["observed"], quiet["baseline"], quiet["spread"]) == (400.0, 0.0, 0.0)
-    assert quiet["deviation"] == pytest.approx(400 / 30)
+    assert (quiet.observed, quiet.baseline, quiet.spread) == (400.0, 0.0, 0.0)
+    assert quiet.deviation == pytest.approx(400 / 30)
     busy = rows["token_flood", "busy, then flooded"]
-    assert (busy["baseline"], busy["spread"]) == (280.0, 40.0)
+    assert (busy.baseline, busy.spread) == (280.0, 40.0)
 
 
 def test_silence_and_slowness_of_a_messaging_router(spark: Any) -> None:
@@ -121,16 +121,16 @@ def test_providers_and_verifications(spark: Any) -> None:
         ("slow_provider", "slow"),
         ("verification_failures", "fakes"),
     }
-    assert rows["failing_provider", "fails"]["observed"] == 0.4
+    assert rows["failing_provider", "fails"].observed == 0.4
 
 
 def decided(spark: Any, *subjects: list[tuple[Any, ...]]) -> Decisions:
     result = Decisions()
-    rates = table(spark, *subjects)
-    rows = find(rates, [WINDOWS]).collect()
+    baselines = Baselines()
+    rows = find(table(spark, *subjects), [WINDOWS], baselines)
     populations = {(ROUTER, rule.metric): 1_000 for rule in RULES}
     _decide_router(WINDOWS, rows, populations, DecisionSettings(), result)
-    _pause_all(rates, WINDOWS, result)
+    _pause_all(baselines.newest(WINDOWS, "verified", ""), WINDOWS, result)
     return result
 
 

@@ -3,11 +3,13 @@
 import asyncio
 import logging
 from collections import Counter
+from functools import partial
 
 from heliograph.db.database import Database
 from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseError
 from heliograph.ntf.push.outbox import Outbox
+from heliograph.ntf.push.plan_reader import PlanReader
 from heliograph.ntf.push.wakeups import WakeUpPlan, backlog_page
 from heliograph.ntf.store import pending, tokens, wakeups
 from heliograph.ntf.store.coordination import Coordinator, SingleProcess
@@ -21,8 +23,9 @@ MAX_STEP_MS = 30_000
 """What became due in a longer time than this since the last page is backlog."""
 STEP_BACK_MS = 5_000
 """A wall clock that goes back further than this was wrong before."""
-RELOAD_MS = 3_600_000
-"""How often the plan is made anew from the store: clients change intervals, tokens come and go."""
+RELOAD_MS = 60_000
+"""How soon the plan is read again, a page each second: clients register and change intervals."""
+REBASE_PAGE = 500
 
 
 class Cron:
@@ -37,8 +40,10 @@ class Cron:
         self._coordinator = coordinator or SingleProcess()
         self._outbox = outbox
         self._push_ttl = int(push_ttl * 1000)
-        self._plan = WakeUpPlan()
+        self.plan = WakeUpPlan()
         self._planned_at: int | None = None
+        self._reader: PlanReader | None = None
+        """What reads the next plan."""
         self._last: int | None = None
         """When the last page was made."""
 
@@ -60,26 +65,48 @@ class Cron:
         """
         at = int(now * 1000)
         since = self._since(at)
-        stepped_back = self._last is not None and at < self._last - STEP_BACK_MS
-        is_old = self._planned_at is None or not 0 <= at - self._planned_at < RELOAD_MS
+        if self._last is not None and at < self._last - STEP_BACK_MS:
+            await self._rebase(at)
+            self._planned_at = None
+        await self._read_plan(at)
+        plan = self.plan
 
-        def wake(tx: Transaction) -> tuple[list[PendingPush], WakeUpPlan]:
-            if stepped_back:
-                wakeups.rebase_cron(tx, at)
-            plan = make_plan(tx) if is_old or stepped_back else self._plan
+        def wake(tx: Transaction) -> tuple[list[PendingPush], list[tuple[int, int, int]]]:
+            plan.revert()  # what an attempt that was rolled back had placed
             new = wakeups.count_cron_due(tx, since, at)
             seconds = max((at - since) / 1000, TICK)
             due = wakeups.cron_due(tx, at, backlog_page(plan.rate, seconds, new))
-            self._add_wake_ups(tx, due, plan, at, plan.is_crowded(new, seconds))
+            moves = self._add_wake_ups(tx, due, plan, at)
             pushes = pending.due_for(tx, [item.token_id for item in due], at, PushKind.CHECK)
-            return self._coordinator.claim(tx, pushes), plan
+            return self._coordinator.claim(tx, pushes), moves
 
-        # A plan that a failed transaction changed must not be used again.
-        self._planned_at, planned_at = None, at if is_old or stepped_back else self._planned_at
-        pushes, self._plan = await self._database.write(wake)
-        self._plan.forget(at)
-        self._last, self._planned_at = at, planned_at
+        pushes, moves = await self._database.write(wake)
+        plan.confirm()
+        plan.forget(at)
+        if self._reader is not None:
+            for minutes, before, after in moves:
+                self._reader.move(minutes, before, after)
+        self._last = at
         return pushes
+
+    async def _read_plan(self, at: int) -> None:
+        """Read a page of the next plan, or all of the first: without it, nobody is woken."""
+        is_old = self._planned_at is None or not 0 <= at - self._planned_at < RELOAD_MS
+        if not is_old:
+            return
+        if self._planned_at is None or self._reader is None:
+            self._reader = PlanReader()
+        plan = await self._reader.read_page(self._database)
+        while plan is None and self._planned_at is None:
+            plan = await self._reader.read_page(self._database)
+        if plan is not None:
+            self.plan, self._planned_at, self._reader = plan, at, None
+
+    async def _rebase(self, at: int) -> None:
+        after: bytes | None = b""
+        while after is not None:
+            rebase = partial(wakeups.rebase_cron, now=at, after=after, limit=REBASE_PAGE)
+            after = await self._database.write(rebase)
 
     def _since(self, at: int) -> int:
         """Return when what counts as new became due; at the start and after a jump, it is less."""
@@ -88,13 +115,9 @@ class Cron:
         return self._last if 0 <= at - self._last <= MAX_STEP_MS else max(at - MAX_STEP_MS, 0)
 
     def _add_wake_ups(
-        self,
-        tx: Transaction,
-        due: list[wakeups.CronDue],
-        plan: WakeUpPlan,
-        at: int,
-        is_crowded: bool,
-    ) -> None:
+        self, tx: Transaction, due: list[wakeups.CronDue], plan: WakeUpPlan, at: int
+    ) -> list[tuple[int, int, int]]:
+        """Add pending pushes, and return the interval, the time and the next time of each."""
         expires_at, kind = at + self._push_ttl, PushKind.CHECK
         pushes = [
             tokens.pending_row(item.token_id, kind, item.provider, 0, at, expires_at)
@@ -102,8 +125,7 @@ class Cron:
         ]
         counts = Counter(item.every for item in due if item.phase is None)
         spread = {
-            minutes: iter(plan.place(at, minutes, count, is_crowded=is_crowded))
-            for minutes, count in counts.items()
+            minutes: iter(plan.place(at, minutes, count)) for minutes, count in counts.items()
         }
         times = [
             next(spread[item.every])
@@ -114,11 +136,4 @@ class Cron:
         tx.many(tokens.ADD_PENDING, pushes)
         rows = [(item.minutes, time, item.token_id) for item, time in zip(due, times, strict=True)]
         wakeups.set_crons(tx, rows)
-
-
-def make_plan(tx: Transaction) -> WakeUpPlan:
-    """Return a plan with all wake-ups of the store."""
-    plan = WakeUpPlan(wakeups.wake_up_intervals(tx))
-    for slot, minutes, count in wakeups.wake_up_loads(tx, plan.slot):
-        plan.add(slot, minutes, count)
-    return plan
+        return [(item.minutes, item.due_at, time) for item, time in zip(due, times, strict=True)]

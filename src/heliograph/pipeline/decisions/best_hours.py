@@ -22,7 +22,7 @@ from heliograph.pipeline.planning.phases import HOURS, assign_hours, assign_phas
 if TYPE_CHECKING:
     from heliograph.pipeline.runner import Pipeline
 
-__all__ = ["RULE", "decide", "habits"]
+__all__ = ["RULE", "decide", "decide_router", "habits"]
 
 RULE = "best_hour/1"
 LEAST_DAYS = 3
@@ -41,11 +41,14 @@ def decide(pipeline: "Pipeline", settings: DecisionSettings, now: float) -> Deci
         return result
     rows = habits(pipeline.read("events")).orderBy("router", "token").collect()
     for router in sorted({row["router"] for row in rows}):
-        _decide(router, [row for row in rows if row["router"] == router], settings, result)
+        decide_router(router, [row for row in rows if row["router"] == router], settings, result)
     return result
 
 
-def _decide(router: str, rows: list[Row], settings: DecisionSettings, result: Decisions) -> None:
+def decide_router(
+    router: str, rows: list[Row], settings: DecisionSettings, result: Decisions
+) -> None:
+    """Decide which wake-ups of one router to move, from the rows of `habits`."""
     known = [row for row in rows if row["best"] is not None]
     fixed = Counter(row["woken"] for row in rows if row["best"] is None)
     targets = assign_hours([row["best"] for row in known], fixed)

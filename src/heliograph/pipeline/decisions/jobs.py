@@ -4,11 +4,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from heliograph.actions.table import append_actions, expire_actions, read_actions
 from heliograph.crypto.keys import KeyPair
 from heliograph.pipeline.decisions import anomalies, best_hours, dead_tokens, foreign, reconcile
+from heliograph.pipeline.decisions.baselines import Baselines
 from heliograph.pipeline.decisions.deciding import (
     Decisions,
     DecisionSettings,
@@ -56,10 +58,11 @@ class Decider:
     snapshots: Path | None = None
     signer: KeyPair | None = None
     _said: set[str] = field(default_factory=set)
+    _baselines: Baselines = field(default_factory=Baselines)
 
     def decide(self, pipeline: Pipeline, now: float) -> DecisionRun:
         """Run all jobs once."""
-        results = [JOBS[name](pipeline, self.settings, now) for name in self.jobs]
+        results = [self._job(name)(pipeline, self.settings, now) for name in self.jobs]
         if self.snapshots is not None:
             results.append(reconcile.decide(pipeline.spark, self.snapshots, self.settings, now))
         made = [item for result in results for item in result.decisions]
@@ -67,6 +70,11 @@ class Decider:
         stopped = [line for result in results for line in result.stopped]
         written = None if self.signer is None else self._write(made, self.signer, now)
         return DecisionRun(found, stopped, made, written)
+
+    def _job(self, name: str) -> Job:
+        if name == ANOMALIES:
+            return partial(anomalies.decide, baselines=self._baselines)
+        return JOBS[name]
 
     def _write(self, made: list[RepairDecision], signer: KeyPair, now: float) -> int:
         if not made:

@@ -255,7 +255,7 @@ def test_periodic_pushes_of_a_slowed_token_are_rarer_and_due_again_once_it_answe
         [due] = wakeups.cron_due(token.tx, token.now, 10)
         assert due.is_slowed
         wakeups.set_cron(token.tx, token.token_id, 20, token.now + DAY)
-        wakeups.rebase_cron(token.tx, token.now)
+        wakeups.rebase_cron(token.tx, token.now, b"", 10)
         assert wakeups.cron_due(token.tx, token.now + DAY - 1, 10) == []
         owners.mark_seen(token.tx, [token.token_id], token.now)
         [due] = wakeups.cron_due(token.tx, token.now + 20 * 60_000, 10)
