@@ -229,6 +229,7 @@ class ClusterMember:
             self.process.name,
         )
         self.fenced.set()
+        self.changed()
 
     async def renew(self) -> None:
         """Renew the lease."""

@@ -23,7 +23,8 @@ __all__ = ["ShardStore"]
 T = TypeVar("T")
 
 RECLAIM_SECONDS = 60.0
-"""A queue that ends again within this time is subscribed by another router."""
+MAX_RECLAIMS = 3
+"""A queue that ends more often within this time is subscribed by another router."""
 
 
 class ShardStore:
@@ -35,7 +36,7 @@ class ShardStore:
         self._count = count
         self._generation = generation
         self._range = tables.range_of(key[1], count)
-        self._reclaimed: dict[bytes, float] = {}
+        self._reclaimed: dict[bytes, list[float]] = {}
 
     async def start(self) -> bool:
         """Mark ACTIVE subscriptions INACTIVE; return whether the router ever worked."""
@@ -56,9 +57,15 @@ class ShardStore:
     async def page(
         self, server_id: int, after: bytes, limit: int, associated: bool | None
     ) -> list[QueueKey]:
+        """Return nothing once the shard has moved: its new owner subscribes the rest."""
+        nothing: list[QueueKey] = []
         return await self._member.database.read(
-            lambda tx: subscriptions.page(
-                tx, server_id, after, limit, associated=associated, within=self._range
+            lambda tx: (
+                subscriptions.page(
+                    tx, server_id, after, limit, associated=associated, within=self._range
+                )
+                if self._is_owner(tx, locked=False)
+                else nothing
             )
         )
 
@@ -83,17 +90,25 @@ class ShardStore:
         """Return the queues to subscribe once more.
 
         A former owner, which was stopped perhaps, may have subscribed them after this one: then the
-        messaging router sends END to the owner. If it does so again soon, it is another router.
+        messaging router sends END to the owner. If it does so again and again, it is another
+        router.
         """
         now = time.monotonic()
-        self._reclaimed = {
-            item: at for item, at in self._reclaimed.items() if now - at < RECLAIM_SECONDS
+        recent = {
+            item: [at for at in times if now - at < RECLAIM_SECONDS]
+            for item, times in self._reclaimed.items()
         }
-        new = [item for item in notifier_ids if item not in self._reclaimed]
+        self._reclaimed = {item: times for item, times in recent.items() if times}
+        chosen = [
+            item for item in notifier_ids if len(self._reclaimed.get(item, ())) < MAX_RECLAIMS
+        ]
         nothing: list[QueueKey] = []
-        found = await self._write(lambda tx: subscriptions.queue_keys(tx, server_id, new), nothing)
+        found = await self._write(
+            lambda tx: subscriptions.queue_keys(tx, server_id, chosen), nothing
+        )
         found = [item for item in found if self._has(item.subscription_id)]
-        self._reclaimed |= dict.fromkeys((item.notifier_id for item in found), now)
+        for item in found:
+            self._reclaimed.setdefault(item.notifier_id, []).append(now)
         return found
 
     def _has(self, subscription_id: bytes) -> bool:
@@ -153,12 +168,18 @@ class ShardStore:
 
     async def _write(self, function: Callable[[Transaction], T], otherwise: T) -> T:
         """Run a function if this process owns the shard, else return `otherwise`."""
-        key, process_id = self._key, self._member.process_id
-        count, generation = self._count, self._generation
 
         def write(tx: Transaction) -> T:
-            if not tables.is_owner(tx, key, process_id, count=count, generation=generation):
-                return otherwise
-            return function(tx)
+            return function(tx) if self._is_owner(tx, locked=True) else otherwise
 
         return await self._member.database.write_beside(write)
+
+    def _is_owner(self, tx: Transaction, *, locked: bool) -> bool:
+        return tables.is_owner(
+            tx,
+            self._key,
+            self._member.process_id,
+            count=self._count,
+            generation=self._generation,
+            locked=locked,
+        )

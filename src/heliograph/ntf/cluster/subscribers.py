@@ -171,7 +171,11 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
 
     def _sync(self) -> None:
         """Run a subscriber for each shard that is owned, and end those of others."""
-        if self._is_closing or self._member.fenced.is_set():
+        if self._is_closing:
+            return
+        if self._member.fenced.is_set():  # or they would subscribe what others own by now
+            for key in list(self._running):
+                self._end(key)
             return
         roster, me = self._member.roster, self._member.process_id
         self.dials.limit(self._settings.dials.shared_by(len(roster.members)))

@@ -317,19 +317,26 @@ def shard_of(subscription_id: bytes, count: int) -> int:
 
 
 def is_owner(
-    tx: Transaction, key: ShardId, process_id: int, *, count: int, generation: int
+    tx: Transaction,
+    key: ShardId,
+    process_id: int,
+    *,
+    count: int,
+    generation: int,
+    locked: bool = True,
 ) -> bool:
-    """Return whether a process owns a shard of a router that has so many, until it commits.
+    """Return whether a process owns a shard of a router that has so many; if `locked`, until the
+    transaction ends.
 
     Not if it has lost the shard and got it back since the `generation`.
     """
-    rows = tx.query(
+    owned = (
         "SELECT 1 FROM shards h JOIN servers v ON v.server_id = h.server_id"
         " WHERE h.server_id = ? AND h.shard = ? AND h.owner = ? AND h.generation = ?"
-        " AND v.shards = ? FOR SHARE OF h, v",
-        (*key, process_id, generation, count),
+        " AND v.shards = ?"
     )
-    return bool(rows)
+    lock = " FOR SHARE OF h, v" if locked else ""
+    return bool(tx.query(owned + lock, (*key, process_id, generation, count)))
 
 
 def pass_on(tx: Transaction, new: Sequence[tuple[bytes, int]]) -> None:

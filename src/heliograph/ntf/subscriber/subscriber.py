@@ -60,6 +60,12 @@ PRIVATE_ADDRESS_ERROR = b"the router's address is private"
 _SERVICE_REFUSED = (TransportError.HANDSHAKE_BAD_SERVICE, TransportError.HANDSHAKE_BAD_AUTH)
 
 
+def _is_cancelled() -> bool:
+    """Return True for a task that was cancelled while it failed: a TaskGroup raises the failure."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 class SmpSubscriber:
     """A subscriber to one messaging router; `run` until cancelled.
 
@@ -178,7 +184,7 @@ class SmpSubscriber:
                 logger.error("subscriptions cannot be read or written, retrying: %s", exc)
             except Exception:
                 logger.exception("a subscriber failed, restarting it")
-            if self.is_leaving:
+            if self.is_leaving or _is_cancelled():
                 return
             now = time.monotonic()
             if self._is_abusive:
