@@ -13,7 +13,7 @@ from heliograph.transport.errors import ConnectFailed, Disconnected
 from heliograph.wire.addresses import decode_address
 from heliograph.wire.ntf.push import APNS_DOCUMENTED_SIZE
 from tests.db.postgres import shared_postgres
-from tests.faults.processes import SimulatorProcess, init
+from tests.faults.processes import LEASE, SimulatorProcess, init
 from tests.faults.support import accepted, register, requests
 from tests.faults.test_workers import CONFIG, Workers
 from tests.waiting import until
@@ -71,6 +71,7 @@ async def test_connections_of_clients_are_limited_over_all(workers: Workers) -> 
     workers.environment["HELIOGRAPH_NTF_CLIENTS_MAX_CONNECTIONS"] = str(CONNECTIONS)
     await workers.start()
     await workers.until_members(2)
+    await asyncio.sleep(2 * LEASE)  # both have learned of each other
     address = decode_address(workers.ready)
 
     async def connect() -> Client | None:
