@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from heliograph.opening import Closing
 
-__all__ = ["ScopeClosed", "SharedTasks", "TaskScope"]
+__all__ = ["ScopeClosed", "SharedTasks", "TaskScope", "is_cancelled"]
 
 logger = logging.getLogger(__name__)
 
@@ -16,6 +16,16 @@ _Result = TypeVar("_Result")
 
 CANCEL_GRACE_SECONDS = 5.0
 """Seconds that `TaskScope.close` waits for cancelled tasks."""
+
+
+def is_cancelled() -> bool:
+    """Return whether the running task was cancelled.
+
+    For tasks that handle failures and go on: `asyncio.TaskGroup` raises a failure instead of a
+    cancellation of the same moment.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 class TaskScope(Closing):

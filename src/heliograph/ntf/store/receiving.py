@@ -8,8 +8,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from heliograph.db.dialects import Row, Transaction
-from heliograph.ntf.store import owners, pending, tokens
+from heliograph.ntf.store import owners, pending, repeats, tokens
 from heliograph.ntf.store.records import Incoming, PendingPush, PushKind
+from heliograph.ntf.store.repeats import History
 from heliograph.ntf.store.restrictions import NO_RESTRICTIONS, Restrictions
 from heliograph.wire.ntf.tokens import TokenStatus
 
@@ -83,7 +84,7 @@ def receive(
     """Store the last notification of each subscription and a pending push for each token.
 
     Messaging routers resend what was not confirmed: an NMSG with a stored nonce is a repeat. With
-    an `owner`, which claims the pushes, nonces before the last are stored, too: another process may
+    an `owner`, which claims the pushes, histories of nonces are stored, too: another process may
     get what is resent. The tokens must be locked then, and only claimed pushes are returned. Pushes
     that `restrictions` throttle are due later.
     """
@@ -98,11 +99,11 @@ def receive(
         list({item.notifier_id for item in incoming}),
         server_id,
     )
-    nonces: dict[bytes, list[bytes]] = {}
+    histories: dict[bytes, History] = {}
     if owner is not None:
-        nonces = {row[0]: _nonces(row[3], row[6]) for row in rows}
-        incoming = _without_known(incoming, nonces)
-        _add_new(nonces, incoming)
+        histories = {row[0]: History.decode(row[6], row[3]) for row in rows}
+        incoming = repeats.mark_repeats(incoming, histories)
+        repeats.add(histories, incoming)
     last = {
         item.notifier_id: (seq, item)
         for seq, item in zip(seqs, incoming, strict=True)
@@ -120,9 +121,9 @@ def receive(
     for notifier_id, (outcome, token_id, subscription_id, *place) in known.items():
         if outcome is NmsgOutcome.STORED:
             seq, item = last[notifier_id]
-            before = b"".join(nonces[notifier_id][1:]) if nonces else None
+            history = histories[notifier_id].encode() if histories else None
             latest.append(
-                (token_id, subscription_id, seq, int(item.at), item.nonce, item.meta, before)
+                (token_id, subscription_id, seq, int(item.at), item.nonce, item.meta, history)
             )
             newest[token_id] = max(seq, newest.get(token_id, 0))
             places[token_id] = place[0], place[1]
@@ -150,35 +151,6 @@ def receive(
         pushes = pending.due_for(tx, list(newest), now, PushKind.MESSAGE, owner)
     undeliverable = sum(item.outcome in _UNDELIVERABLE for item in received)
     return StoredBatch(pushes, undeliverable, received, newest)
-
-
-NONCE_SIZE = 24
-MAX_HISTORY = 10
-"""Nonces before the last one of a subscription that are stored."""
-
-
-def _nonces(last: bytes | None, previous: bytes | None) -> list[bytes]:
-    """Return the stored nonces of a subscription, newest first."""
-    old = previous or b""
-    found = [old[at : at + NONCE_SIZE] for at in range(0, len(old), NONCE_SIZE)]
-    return found if last is None else [last, *found]
-
-
-def _without_known(
-    incoming: Sequence[Incoming], nonces: dict[bytes, list[bytes]]
-) -> list[Incoming]:
-    return [
-        item._replace(is_repeat=item.is_repeat or item.nonce in nonces.get(item.notifier_id, ()))
-        for item in incoming
-    ]
-
-
-def _add_new(nonces: dict[bytes, list[bytes]], incoming: Sequence[Incoming]) -> None:
-    """Add new nonces to those of known notifiers."""
-    for item in incoming:
-        if not item.is_repeat and item.notifier_id in nonces:
-            before = nonces[item.notifier_id]
-            nonces[item.notifier_id] = [item.nonce, *before][: MAX_HISTORY + 1]
 
 
 def _outcome(item: Incoming, known: Row | None) -> Row:

@@ -113,10 +113,14 @@ class QueueAccount:
 
 
 class Incoming(NamedTuple):
-    """An NMSG as received; `is_repeat` if it is known to have been received before."""
+    """An NMSG as received; `is_repeat` if it is known to have been received before.
+
+    `stream` names the subscriber, which receives the notifications of a queue in their order.
+    """
 
     notifier_id: bytes
     nonce: bytes
     meta: bytes
     at: float
     is_repeat: bool = False
+    stream: bytes = b""

@@ -8,6 +8,7 @@ import contextlib
 import functools
 import logging
 import math
+import os
 import random
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from heliograph.db.errors import DatabaseError
 from heliograph.net.public import Address
 from heliograph.ntf.observing.observer import NtfObserver
 from heliograph.ntf.store.records import Incoming, QueueKey
+from heliograph.ntf.store.repeats import STREAM_SIZE
 from heliograph.ntf.store.restrictions import NO_RESTRICTIONS, Restrictions
 from heliograph.ntf.store.subscriptions.servers import ServerRecord
 from heliograph.ntf.store.subscriptions.subscription_store import SubscriptionStore
@@ -29,7 +31,7 @@ from heliograph.ntf.subscriber.pausing import ReadingPauses, Throttle
 from heliograph.ntf.subscriber.queues import QueueSubscriber
 from heliograph.ntf.subscriber.settings import Receive, SubscriberSettings
 from heliograph.runtime.clock import steady_time
-from heliograph.tasks import TaskScope
+from heliograph.tasks import TaskScope, is_cancelled
 from heliograph.transport.client import Client
 from heliograph.transport.errors import (
     AddressRefused,
@@ -58,12 +60,6 @@ MAX_EVENTS = 2_000
 PRIVATE_ADDRESS_ERROR = b"the router's address is private"
 
 _SERVICE_REFUSED = (TransportError.HANDSHAKE_BAD_SERVICE, TransportError.HANDSHAKE_BAD_AUTH)
-
-
-def _is_cancelled() -> bool:
-    """Return True for a task that was cancelled while it failed: a TaskGroup raises the failure."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 class SmpSubscriber:
@@ -114,6 +110,7 @@ class SmpSubscriber:
         self._inbox = Inbox(functools.partial(self._pauses.set, "store"))
         self._confirmer: Confirmer | None = None
         self._nonces = RecentNonces()
+        self._stream = os.urandom(STREAM_SIZE)
         self._budget: EventBudget | None = None
         self._is_abusive = False
         self._logged_at = -math.inf
@@ -184,7 +181,7 @@ class SmpSubscriber:
                 logger.error("subscriptions cannot be read or written, retrying: %s", exc)
             except Exception:
                 logger.exception("a subscriber failed, restarting it")
-            if self.is_leaving or _is_cancelled():
+            if self.is_leaving or is_cancelled():
                 return
             now = time.monotonic()
             if self._is_abusive:
@@ -342,7 +339,7 @@ class SmpSubscriber:
         confirmer = self._confirmer
         repeats = confirmer is not None and confirmer.is_supported  # other routers send once
         is_repeat = repeats and self._nonces.is_repeat(nmsg.nonce)
-        return Incoming(notifier_id, nmsg.nonce, nmsg.meta, time.time(), is_repeat)
+        return Incoming(notifier_id, nmsg.nonce, nmsg.meta, time.time(), is_repeat, self._stream)
 
     def _hand_over_incoming(self) -> None:
         incoming, self._incoming = self._incoming, []
