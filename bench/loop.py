@@ -5,7 +5,7 @@
 Reconcile joins snapshots of as many subscriptions as there are events; the others aggregate the
 events of a fleet: the table of tokens (dead tokens), the rates of ten seconds (anomalies), the
 windows of objectives from rows of the ledger, and the sums of each hour (capacity). Results of both
-must be equal. The best of three by turns, of one from `LARGE` events on; CPU in microseconds an
+must be equal. The median of three by turns, one run from `LARGE` events on; CPU in microseconds an
 event, and at last how it grows with the number of events. Events are generated and written in parts
 of a million, so that memory does not grow with them.
 """
@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import duckdb
@@ -26,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, functions as f
 
-from bench.pipeline import CORES, PER_NOTIFICATION, Cost, Spark, _core, _cpu, _own_cpu
+from bench.pipeline import CORES, PER_NOTIFICATION, Spark, _core, _own_cpu
 from heliograph.pipeline.decisions import reconcile
 from heliograph.pipeline.jobs import growth, objectives, rates, stats, tokens
 from heliograph.pipeline.objectives.budget import WINDOWS
@@ -262,11 +263,11 @@ def _journal(work: Path, events: int) -> tuple[list[Path], int]:
     return paths, number
 
 
-def _measure(spark: Spark, job: LoopJob, work: Path, turns: int) -> tuple[Cost, Cost]:
+def _measure(spark: Spark, job: LoopJob, work: Path, turns: int) -> tuple[float, float]:
     ours, theirs = [], []
     for turn in range(turns):
         found, cost = spark.measure(job.ours)
-        ours.append(cost)
+        ours.append(cost.cpu)
         before = _own_cpu()
         with duckdb.connect() as connection:
             connection.execute(f"SET threads = {CORES}")
@@ -274,12 +275,12 @@ def _measure(spark: Spark, job: LoopJob, work: Path, turns: int) -> tuple[Cost, 
             connection.execute(f"SET memory_limit = '{DUCKDB_MEMORY}'")
             connection.execute(f"SET temp_directory = '{work / 'duckdb'}'")
             expected = job.theirs(connection)
-            theirs.append(Cost(_own_cpu() - before, 0.0))
+            theirs.append(_own_cpu() - before)
             if turn == 0 and job.checks is not None:
                 found, expected = job.checks[0](), job.checks[1](connection)
         if turn == 0 or job.checks is None:
             assert found == expected, (job.name, found, expected)
-    return min(ours, key=_cpu), min(theirs, key=_cpu)
+    return median(ours), median(theirs)
 
 
 def main(sizes: tuple[int, ...]) -> None:
@@ -294,9 +295,7 @@ def main(sizes: tuple[int, ...]) -> None:
             print(f"\n{number:,} events, {size / 1e6:.0f} MB", flush=True)
             for job in _jobs(spark, work, [str(path) for path in paths], number):
                 turns = 1 if number >= LARGE else TURNS
-                ours, theirs = (
-                    1e6 * cost.cpu / number for cost in _measure(spark, job, work, turns)
-                )
+                ours, theirs = (1e6 * cpu / number for cpu in _measure(spark, job, work, turns))
                 costs.setdefault(job.name, []).append((number, ours, theirs))
                 print(
                     f"  {job.name:<28} Spark {ours:6.2f} us, DuckDB {theirs:6.2f} us of CPU an"

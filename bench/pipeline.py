@@ -132,10 +132,6 @@ class Cost:
     wall: float
 
 
-def _cpu(cost: Cost) -> float:
-    return cost.cpu
-
-
 class Spark:
     """A session, and what its JVM costs."""
 
