@@ -42,7 +42,7 @@ _NUMBERS = {
     *("process_id", "is_leaving", "skew", "value", "shard", "shards", "owner", "previous", "at"),
     *("applied_at", "is_recorded", "seen_at", "slowed_at", "asked_at", "verified_at"),
     *("next_push_at", "until", "rate", "per_minute", "total", "woken", "controlled_at"),
-    *("begun_at", "position", "cron_phase", "failures"),
+    *("begun_at", "position", "cron_phase", "failures", "generation", "subscriptions"),
 }
 _TEXTS = {"mode", "status", "blocked", "role", "device", "address", "kind", "provider"}
 _TEXTS |= {"name", "version", "schema", "action_id", "state", "finding", "host"}

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+URGENT_TIMEOUT = 2.0
+"""Seconds that a write that must not wait may take, also on a connection that is dead."""
 CLOSE_TIMEOUT = 3.0
 """Seconds to wait for an unreachable database at shutdown."""
 SMALL_PROBE, LARGE_PROBE = 16, 1 << 20
@@ -80,7 +82,14 @@ class Database(Closing):
             url, loop, self._retries, writes=False, snapshots=shared and not joined
         )
         self._urgent = (
-            DatabaseWorker(url, loop, RetryBudget(0.0), writes=True, autocommit=True)
+            DatabaseWorker(
+                url,
+                loop,
+                RetryBudget(0.0),
+                writes=True,
+                autocommit=True,
+                statement_timeout=URGENT_TIMEOUT,
+            )
             if joined
             else None
         )

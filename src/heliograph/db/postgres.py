@@ -118,7 +118,7 @@ class PostgresDialect:
     def __init__(
         self, url: str, *, read_only: bool = False, statement_timeout: float | None = None
     ) -> None:
-        self._connection = _connect(url)
+        self._connection = _connect(url, statement_timeout)
         # A new connection does not cure a write on a read-only one: that is our own mistake.
         self._cured_by_another = _OTHER_CONNECTION - {"25006"} if read_only else _OTHER_CONNECTION
         self._libpq = self._connection.pgconn
@@ -332,7 +332,7 @@ class PostgresDialect:
             raise kind(_without_secrets(exc)) from exc
 
 
-def _connect(url: str) -> "psycopg.Connection[Row]":
+def _connect(url: str, statement_timeout: float | None) -> "psycopg.Connection[Row]":
     try:
         parameters = conninfo_to_dict(url)
     except psycopg.Error as exc:
@@ -345,6 +345,9 @@ def _connect(url: str) -> "psycopg.Connection[Row]":
     # Text is UTF-8, regardless of the encoding of the database.
     # Keyword arguments of several types.
     asked: dict[str, Any] = {**_CONNECTING, **parameters, "client_encoding": "utf8"}
+    if statement_timeout is not None:  # the server cannot end a statement that it does not get
+        most = int(statement_timeout * 1000)
+        asked["tcp_user_timeout"] = min(int(asked["tcp_user_timeout"]), most)
     try:
         return psycopg.connect(**asked)
     except psycopg.Error as exc:

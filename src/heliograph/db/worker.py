@@ -90,6 +90,7 @@ class DatabaseWorker:
         shared: bool = False,
         snapshots: bool = False,
         autocommit: bool = False,
+        statement_timeout: float = STATEMENT_TIMEOUT,
     ) -> None:
         """With `snapshots`, the statements of a function that reads see one state.
 
@@ -102,6 +103,7 @@ class DatabaseWorker:
         self._writes = writes
         self._shared = shared
         self._in_transactions = (writes or snapshots) and not autocommit
+        self._statement_timeout = statement_timeout
         self._number = -1 - secrets.randbits(62)
         self._marker: bytes | None = None
         self.guard: Guard | None = None
@@ -225,7 +227,9 @@ class DatabaseWorker:
     def _connected(self) -> Dialect:
         if self._dialect is None:
             self._dialect = open_dialect(
-                self._url, read_only=not self._writes, statement_timeout=STATEMENT_TIMEOUT
+                self._url,
+                read_only=not self._writes,
+                statement_timeout=self._statement_timeout,
             )
             if self._owner is not None:
                 self._lock(self._dialect, self._owner)

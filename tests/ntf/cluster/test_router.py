@@ -315,7 +315,7 @@ async def test_a_subscriber_from_before_a_shard_was_lost_writes_nothing(tmp_path
             await store.set_ended(key[0], [queue.notifier_id], SubscriptionState.END)
             for store in stores
         ]
-        assert ended == [[], [subscription]]
+        assert ended == [None, [subscription]]
 
 
 async def test_a_queue_that_a_former_owner_took_is_reclaimed(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from hypothesis import example, given, strategies as st
 from heliograph.ntf.store.records import Incoming
 from heliograph.ntf.store.repeats import (
     MAX_KNOWN,
-    PREFIX_SIZE,
     STREAM_SIZE,
     History,
     add,
@@ -19,7 +18,7 @@ OLD, NEW = b"old owner"[:STREAM_SIZE], b"new owner"[:STREAM_SIZE]
 
 
 def nonce(number: int) -> bytes:
-    return number.to_bytes(PREFIX_SIZE).ljust(24, b"-")
+    return number.to_bytes(24)
 
 
 class Store:
@@ -31,7 +30,11 @@ class Store:
         self.stored: list[int] = []
 
     def receive(self, stream: bytes, numbers: range) -> None:
-        items = [Incoming(QUEUE, nonce(number), b"", 0.0, stream=stream) for number in numbers]
+        """Numbers of messages are those of their order in both streams."""
+        items = [
+            Incoming(QUEUE, nonce(number), b"", 0.0, stream=stream, order=number + 1)
+            for number in numbers
+        ]
         marked = mark_repeats(items, self.histories)
         add(self.histories, marked)
         encoded = self.histories[QUEUE].encode()
@@ -87,6 +90,16 @@ def test_what_is_resent_is_stored_once(resent: int, newer: int) -> None:
     store.receive(OLD, range(100))
     store.receive(NEW, range(100 - resent, 100 + newer))
     assert store.stored == [*range(100 + newer)]
+
+
+@given(st.permutations([range(3), range(3, 10), range(10, 110), range(110, 111)]))
+def test_batches_of_one_stream_that_fail_and_are_stored_later(order: list[range]) -> None:
+    store = Store()
+    for batch in order:
+        store.receive(OLD, batch)
+        store.receive(OLD, batch)  # it was stored, and reported as lost
+    assert store.last == 110
+    assert len({*store.stored}) == len(store.stored)
 
 
 def test_one_process_alone_stores_only_the_last() -> None:

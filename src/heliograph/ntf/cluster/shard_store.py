@@ -79,11 +79,10 @@ class ShardStore:
 
     async def set_ended(
         self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
-    ) -> list[bytes]:
-        nothing: list[bytes] = []
+    ) -> list[bytes] | None:
         return await self._write(
             lambda tx: subscriptions.set_ended(tx, server_id, notifier_ids, state, self._range),
-            nothing,
+            None,
         )
 
     async def reclaim(self, server_id: int, notifier_ids: Sequence[bytes]) -> list[QueueKey]:

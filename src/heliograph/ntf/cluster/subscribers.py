@@ -5,6 +5,7 @@ import contextlib
 import functools
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -76,7 +77,7 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
         self._receive = receive
         self._settings = settings
         self._running: dict[ShardId, _Running] = {}
-        self._ending: dict[ShardId, asyncio.Task[None]] = {}
+        self._ending: defaultdict[ShardId, set[asyncio.Task[None]]] = defaultdict(set)
         self._tasks = TaskScope()
         self._poll = asyncio.Event()
         self._is_closing = False
@@ -200,11 +201,12 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
     def _end(self, key: ShardId) -> None:
         task = self._running.pop(key).task
         task.cancel()
-        self._ending[key] = task
+        self._ending[key].add(task)
         task.add_done_callback(lambda _: self._ended(key, task))
 
     def _ended(self, key: ShardId, task: "asyncio.Task[None]") -> None:
-        if self._ending.get(key) is task:
+        self._ending[key].discard(task)
+        if not self._ending[key]:
             del self._ending[key]
         self._forget_server(key[0])
 
@@ -216,7 +218,7 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
         server_id = key[0]
         store = ShardStore(self._member, key, count, generation)
         if key in self._ending:  # its last write marks subscriptions INACTIVE
-            await asyncio.wait([self._ending[key]])
+            await asyncio.wait(self._ending[key])
         while True:
             try:
                 is_proven = await store.start()

@@ -265,6 +265,10 @@ def remove_unused(tx: Transaction) -> None:
         " (SELECT 1 FROM subscriptions s WHERE s.server_id = shards.server_id)"
     )
     tx.execute(
+        "UPDATE servers SET shards = 1 WHERE shards > 1 AND NOT EXISTS"
+        " (SELECT 1 FROM shards h WHERE h.server_id = servers.server_id)"
+    )
+    tx.execute(
         "DELETE FROM new_subscriptions WHERE NOT EXISTS (SELECT 1 FROM subscriptions s"
         " WHERE s.subscription_id = new_subscriptions.subscription_id)"
     )
@@ -325,10 +329,10 @@ def is_owner(
     generation: int,
     locked: bool = True,
 ) -> bool:
-    """Return whether a process owns a shard of a router that has so many; if `locked`, until the
-    transaction ends.
+    """Return whether a process owns this generation of a shard.
 
-    Not if it has lost the shard and got it back since the `generation`.
+    `count` is how many shards the messaging router must have. If `locked`, the answer holds until
+    the transaction ends.
     """
     owned = (
         "SELECT 1 FROM shards h JOIN servers v ON v.server_id = h.server_id"

@@ -5,6 +5,7 @@ so far had. No page holds the connection for more than a few milliseconds, and n
 transaction that writes.
 """
 
+import asyncio
 from collections import Counter
 
 from heliograph.db.database import Database
@@ -41,7 +42,7 @@ class PlanReader:
             )
             self._slowed.update(found)
         is_read = self._second is None and self._slowed_after is None
-        return self._plan() if is_read else None
+        return await asyncio.to_thread(self._plan) if is_read else None
 
     def move(self, minutes: int, before: int, after: int) -> None:
         """Note that a wake-up was moved from one time to another, in milliseconds."""

@@ -99,11 +99,9 @@ def receive(
         list({item.notifier_id for item in incoming}),
         server_id,
     )
-    histories: dict[bytes, History] = {}
-    if owner is not None:
-        histories = {row[0]: History.decode(row[6], row[3]) for row in rows}
-        incoming = repeats.mark_repeats(incoming, histories)
-        repeats.add(histories, incoming)
+    histories = {row[0]: History.decode(row[6], row[3]) for row in rows}
+    incoming = repeats.mark_repeats(incoming, histories)
+    repeats.add(histories, incoming, 1 if owner is None else repeats.MAX_KNOWN)
     last = {
         item.notifier_id: (seq, item)
         for seq, item in zip(seqs, incoming, strict=True)
@@ -121,7 +119,7 @@ def receive(
     for notifier_id, (outcome, token_id, subscription_id, *place) in known.items():
         if outcome is NmsgOutcome.STORED:
             seq, item = last[notifier_id]
-            history = histories[notifier_id].encode() if histories else None
+            history = histories[notifier_id].encode()
             latest.append(
                 (token_id, subscription_id, seq, int(item.at), item.nonce, item.meta, history)
             )

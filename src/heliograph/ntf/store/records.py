@@ -115,7 +115,8 @@ class QueueAccount:
 class Incoming(NamedTuple):
     """An NMSG as received; `is_repeat` if it is known to have been received before.
 
-    `stream` names the subscriber, which receives the notifications of a queue in their order.
+    `stream` names the subscriber, which receives the notifications of a queue in their order, and
+    `order` is the number of this one in it.
     """
 
     notifier_id: bytes
@@ -124,3 +125,4 @@ class Incoming(NamedTuple):
     at: float
     is_repeat: bool = False
     stream: bytes = b""
+    order: int = 0

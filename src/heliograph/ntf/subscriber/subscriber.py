@@ -110,7 +110,7 @@ class SmpSubscriber:
         self._inbox = Inbox(functools.partial(self._pauses.set, "store"))
         self._confirmer: Confirmer | None = None
         self._nonces = RecentNonces()
-        self._stream = os.urandom(STREAM_SIZE)
+        self._stream, self._order = os.urandom(STREAM_SIZE), 0
         self._budget: EventBudget | None = None
         self._is_abusive = False
         self._logged_at = -math.inf
@@ -278,7 +278,7 @@ class SmpSubscriber:
             self._work.clear()
             await self._write_events()
             new, self._new = self._new, []
-            if new:
+            if new and not self.is_leaving:
                 await self._queues.subscribe(self._connected(), new)
             if not self._is_lost:
                 await self._work.wait()
@@ -339,7 +339,10 @@ class SmpSubscriber:
         confirmer = self._confirmer
         repeats = confirmer is not None and confirmer.is_supported  # other routers send once
         is_repeat = repeats and self._nonces.is_repeat(nmsg.nonce)
-        return Incoming(notifier_id, nmsg.nonce, nmsg.meta, time.time(), is_repeat, self._stream)
+        self._order += 1
+        return Incoming(
+            notifier_id, nmsg.nonce, nmsg.meta, time.time(), is_repeat, self._stream, self._order
+        )
 
     def _hand_over_incoming(self) -> None:
         incoming, self._incoming = self._incoming, []
@@ -378,8 +381,9 @@ class SmpSubscriber:
                 kept = {queue.notifier_id for queue in reclaimed}
                 over = [notifier_id for notifier_id in written if notifier_id not in kept]
                 ended = await self._store.set_ended(self.server.server_id, over, state)
-                self._queues.report([(ended_id, state) for ended_id in ended])
-                self._spend(len(over) - len(ended))
+                if ended is not None:
+                    self._queues.report([(ended_id, state) for ended_id in ended])
+                    self._spend(len(over) - len(ended))
                 del ids[: len(written)]
                 self._queues.subscribed = max(self.subscribed - len(written), 0)
                 if reclaimed:

@@ -34,8 +34,11 @@ class SubscriptionStore(Protocol):
 
     async def set_ended(
         self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
-    ) -> list[bytes]:
-        """Return the IDs of the subscriptions that were not in this state before."""
+    ) -> list[bytes] | None:
+        """Return the IDs of the subscriptions that were not in this state before.
+
+        None if they are another process's by now.
+        """
 
     async def reclaim(self, server_id: int, notifier_ids: Sequence[bytes]) -> list[QueueKey]:
         """Return those of ended subscriptions that a process of this router may have taken."""
