@@ -42,7 +42,7 @@ def test_a_plan_without_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str
     said = capsys.readouterr().out
     assert "unknown: 0 complete days of history, 14 are needed" in said
     assert "100,000,000 devices need" in said
-    assert "shards        257 routers" in said
+    assert "routers       257, each with a PostgreSQL of its own" in said
     assert "price" in said
     assert "notifications            50 (assumed)" in said
     assert "wake_ups                 72 (given)" in said

@@ -21,7 +21,7 @@ def test_machines_have_the_cores_and_the_memory(devices: float) -> None:
     need = require(devices, Habits(), values(), machine)
     assert need.machines * machine.cores >= need.router_cores + need.pipeline_cores
     assert need.machines * machine.memory_gb >= need.memory_gb
-    assert need.shards * COSTS["router_rate"].value >= need.notifications_per_second
+    assert need.routers * COSTS["router_rate"].value >= need.notifications_per_second
 
 
 def test_an_example_by_hand() -> None:

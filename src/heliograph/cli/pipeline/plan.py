@@ -134,7 +134,7 @@ def _fleet(
     yield f"  machines      {need.machines:,} of {machine.cores} cores and {machine.memory_gb:g} GB"
     if options.price is not None:
         yield f"  price         {need.machines * options.price:,.0f} a month"
-    yield f"  shards        {need.shards:,} routers, each with a PostgreSQL of its own"
+    yield f"  routers       {need.routers:,}, each with a PostgreSQL of its own"
     yield f"  router CPU    {need.router_cores:,.1f} cores, {UTILISATION:.0%} used; with PostgreSQL"
     yield f"  pipeline CPU  {need.pipeline_cores:,.1f} cores"
     yield f"  memory        {need.memory_gb:,.1f} GB of subscriptions"

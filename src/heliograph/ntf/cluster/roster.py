@@ -114,7 +114,7 @@ def update(
     ready: Mapping[ShardId, int] = MappingProxyType({}),
     loads: Mapping[ShardId, Load] = MappingProxyType({}),
 ) -> Roster:
-    """Return the roster after a member did its part.
+    """Remove ended members, record what this one reports, and rebalance shards.
 
     It removes those of the `removable` whose lease has ended, reports shards it has subscribed as
     `ready`, with the generation that it subscribed, and the `loads` of its shards. It gives shards
@@ -245,5 +245,5 @@ class LeaseClock:
         return self.age(now) < self.lease
 
     def may_remove(self, now: float) -> bool:
-        """Return whether to remove others in a renewal that is granted now."""
+        """Return whether to remove others in an update that runs now."""
         return self.age(now) <= self.lease / 2 and now - self._steady_since >= self.lease

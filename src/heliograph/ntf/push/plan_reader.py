@@ -45,7 +45,7 @@ class PlanReader:
         return await asyncio.to_thread(self._plan) if is_read else None
 
     def move(self, minutes: int, before: int, after: int) -> None:
-        """Note that a wake-up was moved from one time to another, in milliseconds."""
+        """Record that a wake-up was moved from one time to another, in milliseconds."""
         for at, count in ((before // 1000, -1), (after // 1000, 1)):
             if self._second is None or at <= self._second:
                 self._planned[at, minutes] += count

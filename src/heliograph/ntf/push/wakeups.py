@@ -58,7 +58,7 @@ class WakeUpPlan:
         return 1 << max((minutes * 60_000 // self.slot // LEAST_BINS).bit_length() - 1, 0)
 
     def add(self, at: int, minutes: int, count: int = 1) -> None:
-        """Note wake-ups that are planned already, at a time in milliseconds."""
+        """Record wake-ups that are planned already, at a time in milliseconds."""
         self._add(at // self.slot, minutes, count)
 
     def _add(self, slot: int, minutes: int, count: int) -> None:

@@ -27,7 +27,7 @@ COSTS: Mapping[str, MeasuredCost] = {
     ),
     "router_rate": MeasuredCost(
         3000.0,
-        "notifications/s that one router takes: its writes have one order",
+        "notifications/s of a router with one process",
         "python -m bench readme",
     ),
     "token_bytes": MeasuredCost(660.0, "bytes in PostgreSQL", "python -m bench sizing-postgresql"),

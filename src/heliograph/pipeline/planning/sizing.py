@@ -1,4 +1,4 @@
-"""What a fleet needs: machines, shards, storage and requests, from costs and habits. Pure."""
+"""What a fleet needs: machines, routers, storage and requests, from costs and habits. Pure."""
 
 import math
 from collections.abc import Mapping
@@ -37,8 +37,8 @@ class Requirements:
     notifications_per_second: float
     provider_requests_per_second: float
     router_cores: float
-    shards: int
-    """Routers, each with its own store: writes of one router have one order."""
+    routers: int
+    """Routers with a PostgreSQL of their own, each with the rate of one process."""
     store_gb: float
     memory_gb: float
     journal_gb_per_day: float
@@ -72,14 +72,14 @@ def require(
     router_cores = used["cores"] / UTILISATION
     pipeline_cores = used["pipeline_cores"] / UTILISATION
     wake_ups = devices * habits.wake_ups / DAY
-    shards = max(1, math.ceil((used["notifications"] + wake_ups) / costs["router_rate"]))
+    routers = max(1, math.ceil((used["notifications"] + wake_ups) / costs["router_rate"]))
     memory = devices * habits.subscriptions * costs["subscription_memory"] / 1e9
     by_core = (router_cores + pipeline_cores) / machine.cores
     return Requirements(
         used["notifications"],
         used["requests"],
         router_cores,
-        shards,
+        routers,
         used["store"],
         memory,
         used["journal"],
