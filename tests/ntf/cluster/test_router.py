@@ -336,6 +336,48 @@ async def test_a_queue_that_a_former_owner_took_is_reclaimed(tmp_path: Path) -> 
         await phone.until_state(subscription, SubscriptionState.END)
 
 
+async def test_queues_that_a_new_owner_subscribed_are_no_useless_events(tmp_path: Path) -> None:
+    """The former owner gets END for each: it must not take its messaging router for abusive."""
+    async with a_cluster(tmp_path, 1, replace(CLUSTER, lease=60.0)) as cluster:
+        [one] = cluster.members
+        phone = await one.registered()
+        queues = await one.queues(5)
+        for queue in queues:
+            await phone.subscribe(queue)
+        member = member_of(one)
+        await member.database.write_urgent(lambda tx: tx.execute("UPDATE shards SET owner = 0", ()))
+        thief = await one.smp.connect()
+        for queue in queues:
+            await queue.nsub(thief)
+        await until(lambda: one.router.subscribers[1, 0].subscribed == 0)
+        assert not one.router.stats.worthless_events
+
+
+async def test_a_split_router_without_subscriptions_is_whole_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or new subscriptions would belong to shards that do not exist."""
+    monkeypatch.setattr(tables.split_large, "__defaults__", (4,))
+    async with a_cluster(tmp_path, 1) as cluster:
+        [one] = cluster.members
+        phone = await one.registered()
+        for queue in await one.queues(12):
+            await phone.subscribe(queue)
+        await until(lambda: len(owners(cluster)) == tables.SHARDS)
+
+        def delete(tx: Transaction) -> None:
+            tx.execute("DELETE FROM subscriptions", ())
+            tables.remove_unused(tx)
+
+        await member_of(one).database.write(delete)
+        await until(lambda: not owners(cluster))
+        queues = await one.queues(12)
+        for queue in queues:
+            await phone.subscribe(queue)
+            await one.send(queue)
+            await phone.notified_of(queue)
+
+
 async def test_a_subscriber_reads_no_queues_of_a_shard_that_has_moved(tmp_path: Path) -> None:
     """Or it would take them from the new owner."""
     async with a_cluster(tmp_path, 1) as cluster:
