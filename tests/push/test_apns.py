@@ -366,7 +366,7 @@ def devices(count: int) -> list[Delivery]:
 
 @WREQ_ONLY
 async def test_500_in_flight(apns: Simulator, provider: ApnsProvider) -> None:
-    play(apns, {"delay": 0.2})
+    play(apns, {"delay": 1.5})  # longer than all take to be sent, on a busy machine
     outcomes = await send_many(provider, devices(500))
     assert Counter(map(type, outcomes)) == {Accepted: 500}
     assert apns.stats()["connections"] == 2
