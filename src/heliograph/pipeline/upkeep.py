@@ -152,16 +152,22 @@ def store_coverage(pipeline: Pipeline, gaps: Sequence[Gap]) -> None:
     pipeline.tables.commit("coverage", added["coverage"], old)
 
 
-def retire(pipeline: Pipeline, router: str) -> None:
-    """Mark a router as retired until it writes again. Raises `StartError`."""
-    parts = {head.router: head.part for head in pipeline.heads.runs.values()}
-    parts |= {name: known["part"] for name, known in pipeline.offsets.routers.items()}
-    if router not in parts:
-        known = ", ".join(sorted(parts)) or "none"
-        raise StartError(f"no router {router} is known; there are: {known}")
+def retire(pipeline: Pipeline, name: str) -> None:
+    """Mark a router, or one run `ROUTER/BOOT`, as retired until it writes again.
+
+    Raises `StartError`.
+    """
+    notes, heads = pipeline.offsets.routers, pipeline.heads.runs
+    parts = {head.router: head.part for head in heads.values()}
+    parts |= {router: known["part"] for router, known in notes.items()}
+    runs = {*heads, *(f"{router}/{boot}" for router in notes for boot in notes[router]["boots"])}
+    router = name.partition("/")[0]
+    if name not in parts and name not in runs:
+        known = ", ".join(sorted(runs if router in parts else parts)) or "none"
+        raise StartError(f"no router {name} is known; there are: {known}")
 
     def retired(offsets: Offsets) -> Offsets:
-        return replace(offsets, routers=routers.retire(offsets.routers, router, parts[router]))
+        return replace(offsets, routers=routers.retire(offsets.routers, name, parts[router]))
 
     pipeline.tables.commit("events", offsets=retired)
 

@@ -43,7 +43,9 @@ def with_summary(notes: Notes, summary: "Summary") -> JsonObject:
         known = merged.setdefault(router, {"part": summary.parts[router], "boots": {}})
         known.pop("retired", None)  # it has written again
         for boot, facts in boots.items():
-            keep_greatest(known["boots"].setdefault(boot, {}), facts)
+            run = known["boots"].setdefault(boot, {})
+            run.pop("retired", None)
+            keep_greatest(run, facts)
     return merged
 
 
@@ -92,10 +94,14 @@ def watermark(routers: Sequence[RouterFacts]) -> int:
     return min(running, default=newest_at(routers))
 
 
-def retire(notes: Notes, router: str, part: str) -> JsonObject:
-    """Mark a router as retired, also one of which no event was ingested."""
+def retire(notes: Notes, name: str, part: str) -> JsonObject:
+    """Mark a router, or its run `ROUTER/BOOT`, as retired, also without any event ingested."""
+    router, _, boot = name.partition("/")
     known = notes.get(router, {"part": part, "boots": {}})
-    return {**notes, router: {**known, "retired": True}}
+    if not boot:
+        return {**notes, router: {**known, "retired": True}}
+    run = {"last_at": int(boot), **known["boots"].get(boot, {}), "retired": 1}
+    return {**notes, router: {**known, "boots": {**known["boots"], boot: run}}}
 
 
 def without_old_boots(notes: Notes, before: int) -> JsonObject:
