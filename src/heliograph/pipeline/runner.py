@@ -185,11 +185,16 @@ class Pipeline:
         offsets = self.offsets
         return coverage.gaps(offsets.seen, offsets.edges, offsets.routers, self.heads)
 
-    def lags(self, now: float) -> list[Lag]:
-        """Return what lagged at the Unix time `now`."""
-        offsets = self.offsets
-        return reach.lags(
-            offsets.seen, offsets.routers, self.heads, now, self.settings.outcomes.grace
+    def lags(self, counted: Mapping[str, int], now: float) -> tuple[Lag, ...]:
+        """Return what lagged when the heads were read, and at the Unix time `now` the heads.
+
+        `counted` are notifications by outcome.
+        """
+        offsets, heads, grace = self.offsets, self.heads, self.settings.outcomes.grace
+        return (
+            *reach.lags(offsets.seen, offsets.routers, heads, heads.at, grace),
+            *reach.stale(heads, now),
+            *reach.without_receivers(counted, offsets.routers),
         )
 
     def account(self, now: float | None = None) -> Account:
@@ -205,18 +210,13 @@ class Pipeline:
         rows = self.decided(self.marks(reopened))
         closed = closed_hours(self.snapshot, self.read, self._known.hours)
         account = count_outcomes(rows, self.gaps(), closed, changed)
-        lagging = (
-            *self.lags(self.heads.at),
-            *reach.stale(self.heads, now),
-            *reach.without_receivers(account.outcomes, self.offsets.routers),
-        )
         quarantined = self.offsets.counts.get("quarantined", 0)
         until = watermark(self.routers())
         return replace(
             account,
             quarantined=quarantined,
             objectives=views.objectives(self, rows, reopened),
-            lags=lagging,
+            lags=self.lags(account.outcomes, now),
             until=until,
         )
 
