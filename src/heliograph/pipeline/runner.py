@@ -25,7 +25,6 @@ from heliograph.pipeline.jobs.outcomes import OutcomeSettings
 from heliograph.pipeline.jobs.reach import Heads, Lag
 from heliograph.pipeline.jobs.routers import (
     RouterFacts,
-    newest_at,
     router_facts,
     watermark,
 )
@@ -254,8 +253,8 @@ class Pipeline:
         return stored.unionByName(self._rates(self._events(tail))) if tail else stored
 
     def _rates(self, events: DataFrame) -> DataFrame:
-        newest = newest_at(router_facts(self.offsets.routers))
-        return rates.rates(events, newest - rates.KEPT).coalesce(1)
+        since = rates.since_by_router(router_facts(self.offsets.routers))
+        return rates.rates(events, since).coalesce(1)
 
     def _update(self, jobs: Mapping[str, Callable[[DataFrame], DataFrame]]) -> int:
         """Run jobs over new events; commit each result with the last batch that it covers."""

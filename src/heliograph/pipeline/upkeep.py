@@ -180,7 +180,7 @@ def expire(pipeline: Pipeline, now: float, events_days: float, ledger_days: floa
     count += closing.expire_days(pipeline, before)
     _expire_settlements(pipeline, before)
     _expire_tokens(pipeline, before)
-    _expire_rates(pipeline, int(now * 1e6) - rates.KEPT)
+    _expire_rates(pipeline)
     if _without_old_runs(pipeline.offsets, before) != pipeline.offsets:
         pipeline.tables.commit("events", offsets=lambda offsets: _without_old_runs(offsets, before))
     return count
@@ -203,12 +203,14 @@ def _expire_settlements(pipeline: Pipeline, before: int) -> None:
     pipeline.tables.commit("settlements", added["settlements"], files)
 
 
-def _expire_rates(pipeline: Pipeline, before: int) -> None:
+def _expire_rates(pipeline: Pipeline) -> None:
     """Remove rates that no baseline needs any more."""
+    since = rates.since_by_router(routers.router_facts(pipeline.offsets.routers))
+    is_kept = rates.is_needed(f.col("bucket") + rates.BUCKET - 1, since)
     files = pipeline.snapshot.of("rates")
-    stored = pipeline.read("rates")
-    if files and not stored.where(f.col("bucket") < before).isEmpty():
-        kept = rates.merge_rates(stored.where(f.col("bucket") >= before))
+    stored = pipeline.read("rates", files)
+    if files and not stored.where(~is_kept).isEmpty():
+        kept = rates.merge_rates(stored.where(is_kept))
         batch = max(file.batch for file in files)
         added = store.write(pipeline.tables, [Write("rates", kept.coalesce(1), batch=batch)])
         pipeline.tables.commit("rates", added["rates"], files)

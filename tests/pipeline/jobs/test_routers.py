@@ -1,6 +1,7 @@
 """Runs of a router, also of several processes at a time. No Spark."""
 
 from heliograph.documents import JsonObject
+from heliograph.pipeline.jobs.rates import KEPT, since_by_router
 from heliograph.pipeline.jobs.routers import RouterFacts, router_facts
 
 
@@ -32,3 +33,26 @@ def test_one_of_several_is_killed_and_started_again() -> None:
     found = facts(b1=killed, b2=alive, b3=again)
     assert found.kills == ((100, 150),)
     assert (found.recovered_boot, found.recovered_through) == (3, 9)
+
+
+def test_the_clock_of_a_phone_retires_no_router() -> None:
+    """Nor does it decide which rates are needed."""
+    day = 86_400_000_000
+    ends = {"smp": ("smp", 30), "ntf": ("ntf", 31), "old": ("ntf", 20), "phone": ("device", 45)}
+    notes = {
+        name: {"part": part, "boots": {"1": {"last_at": days * day}}}
+        for name, (part, days) in ends.items()
+    }
+    found = router_facts(notes)
+    assert [item.router for item in found if item.retired] == ["old"]
+    assert since_by_router(found) == {"ntf": 31 * day - KEPT}
+    phone = {"phone": notes["phone"]}
+    assert not any(item.retired for item in router_facts(phone))
+
+
+def test_rates_are_needed_before_the_newest_event_of_their_own_router() -> None:
+    ends = {"a": 100 * KEPT, "b": 98 * KEPT}
+    found = router_facts(
+        {name: {"part": "ntf", "boots": {"1": {"last_at": at}}} for name, at in ends.items()}
+    )
+    assert since_by_router(found) == {"a": 99 * KEPT, "b": 97 * KEPT}

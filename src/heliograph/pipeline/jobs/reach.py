@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from heliograph.documents import JsonMapping
 from heliograph.journal.heads import HEARTBEAT, Head
 from heliograph.pipeline.intervals import IntervalsByRun
+from heliograph.pipeline.jobs.routers import SERVING
 from heliograph.pipeline.jobs.windows import Gap
 from heliograph.pipeline.vocabulary import DELIVERED
 
 MAX_AGE = 7200.0
 """Seconds after which heads that were read say nothing about now."""
-SERVING = ("smp", "ntf")
-"""Parts that run all the time; phones may be away."""
 
 
 @dataclass(frozen=True, slots=True)

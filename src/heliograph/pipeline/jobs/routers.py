@@ -1,7 +1,7 @@
 """The runs of routers: when each wrote last, recovered, stopped or was killed."""
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -49,6 +49,8 @@ def with_summary(notes: Notes, summary: "Summary") -> JsonObject:
     return merged
 
 
+SERVING = ("smp", "ntf")
+"""Parts that run all the time; phones may be away."""
 GRACE = 300.0
 """Seconds by which the journals of two routers may differ."""
 RETIRE_AFTER = 7 * 86_400.0
@@ -58,7 +60,8 @@ RETIRE_AFTER = 7 * 86_400.0
 def router_facts(
     notes: Notes, retire_after: float = RETIRE_AFTER, until: Mapping[str, int | None] | None = None
 ) -> list[RouterFacts]:
-    """Return the facts of each router. Silence is measured against the newest event of all.
+    """Return the facts of each router. Silence is measured by what messaging and notification
+    routers wrote: the clock of a phone may be days ahead.
 
     `until` are times until which routers are known, also if they recorded nothing; None for those
     that have ended.
@@ -72,7 +75,7 @@ def router_facts(
         found = [
             _known(item, until[item.router]) if item.router in until else item for item in found
         ]
-    oldest = newest_at(found) - int(retire_after * 1e6)
+    oldest = until_at(found) - int(retire_after * 1e6)
     return [replace(item, retired=True) if item.last_at < oldest else item for item in found]
 
 
@@ -87,9 +90,14 @@ def newest_at(routers: Sequence[RouterFacts]) -> int:
     return max((item.last_at for item in routers), default=0)
 
 
+def until_at(routers: Iterable[RouterFacts]) -> int:
+    """Return the time of the newest event of messaging and notification routers, 0 if none."""
+    return max((item.last_at for item in routers if item.part in SERVING), default=0)
+
+
 def watermark(routers: Sequence[RouterFacts]) -> int:
     """Return the time that all running messaging and notification routers have passed."""
-    serving = [item for item in routers if item.part in ("smp", "ntf") and not item.retired]
+    serving = [item for item in routers if item.part in SERVING and not item.retired]
     running = [item.last_at for item in serving if not item.stopped]
     return min(running, default=newest_at(routers))
 
