@@ -8,7 +8,6 @@ from heliograph.pipeline.upkeep import expire
 from tests.pipeline.support import START, Scribe, frame, pipeline, write_journal, write_segment
 
 FIRST = int(START.timestamp()) * 1_000_000
-ALL = {"ntf": 0}
 FOREIGN: dict[str, Any] = {"own_server": False}
 
 
@@ -58,7 +57,7 @@ EXPECTED = [
 
 
 def test_events_are_counted_by_ten_seconds(spark: Any) -> None:
-    found = rates.rates(frame(spark, events().events), ALL)
+    found = rates.rates(frame(spark, events().events))
     assert rows(found) == EXPECTED
     parents = {
         row["subject"]: row["parent"] for row in found.where("metric = 'subscription'").collect()
@@ -68,7 +67,7 @@ def test_events_are_counted_by_ten_seconds(spark: Any) -> None:
 
 def test_parts_are_summed_and_old_events_are_left_out(spark: Any) -> None:
     every = events().events
-    halves = [rates.rates(frame(spark, some), ALL) for some in (every[::2], every[1::2])]
+    halves = [rates.rates(frame(spark, some)) for some in (every[::2], every[1::2])]
     assert rows(merge_rates(halves[0].unionByName(halves[1]))) == EXPECTED
     late = rates.rates(frame(spark, every), {"other": 0, "ntf": FIRST + BUCKET})
     assert rows(late) == [row for row in EXPECTED if row[0] >= 1]

@@ -52,8 +52,11 @@ def is_needed(at: Column, since: Mapping[str, int]) -> Column:
     return f.coalesce(at >= first, f.lit(False))
 
 
-def rates(events: DataFrame, since: Mapping[str, int]) -> DataFrame:
-    """Count events of notification routers by bucket, metric and subject; see `is_needed`."""
+def rates(events: DataFrame, since: Mapping[str, int] | None = None) -> DataFrame:
+    """Count events of notification routers by bucket, metric and subject.
+
+    With `since`, only those that `is_needed` selects.
+    """
     kind, mode = f.col("kind"), f.col("mode")
     is_nmsg = kind.isin(*_NMSG)
     is_answer = kind.isin(*_ANSWERS)
@@ -88,7 +91,7 @@ def rates(events: DataFrame, since: Mapping[str, int]) -> DataFrame:
     counted = is_nmsg | is_answer | is_counted | is_timed | is_verified
     counted = counted | kind.isin("token_registered", "registrations_counted")
     at = f.unix_micros("at")
-    is_recent = (f.col("part") == "ntf") & is_needed(at, since)
+    is_recent = (f.col("part") == "ntf") & (f.lit(True) if since is None else is_needed(at, since))
     chosen = events.where(is_recent & counted).select(
         (at - f.pmod(at, f.lit(BUCKET))).alias("bucket"),
         "router",
