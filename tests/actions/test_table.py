@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.actions.contract import decode_action
+from heliograph.actions import table
+from heliograph.actions.contract import Action, decode_action
 from heliograph.actions.signing import KEY_FILE, decode_signer, signing_key
 from heliograph.actions.table import append_actions, expire_actions, read_actions
 from heliograph.runtime.errors import IdentityError, StartError
@@ -21,6 +22,34 @@ def test_actions_are_appended_once_and_expire(tmp_path: Path) -> None:
     assert sorted(found, key=lambda item: item.subject) == [first, second]
     expire_actions(tmp_path, NOW + HOUR)
     assert [decode_action(row) for row in read_actions(tmp_path)] == [second]
+
+
+def test_an_expired_action_is_decided_again(tmp_path: Path) -> None:
+    def at(hours: int) -> Action:
+        return an_action(decided_at=NOW + hours * HOUR, valid_until=NOW + (hours + 2) * HOUR)
+
+    assert [append_actions(tmp_path, [at(hours)]) for hours in (0, 1, 2, 3)] == [1, 0, 1, 0]
+    ends = {decode_action(row).valid_until for row in read_actions(tmp_path)}
+    assert ends == {NOW + 2 * HOUR, NOW + 4 * HOUR}
+
+
+def test_too_many_actions_stop_only_the_router_that_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pipeline still reads all of them, so that it can expire them."""
+    monkeypatch.setattr(table, "MAX_ROWS", 1)
+    append_actions(tmp_path, [an_action(), an_action(subject="22" * 16)])
+    with pytest.raises(StartError, match="has 2 rows for one router"):
+        read_actions(tmp_path, ROUTER)
+    assert len(read_actions(tmp_path)) == 2
+
+
+def test_expiring_nothing_writes_nothing(tmp_path: Path) -> None:
+    append_actions(tmp_path, [an_action()])
+    log = tmp_path / "actions" / "_delta_log"
+    before = sorted(log.iterdir())
+    expire_actions(tmp_path, NOW)
+    assert sorted(log.iterdir()) == before
 
 
 def test_a_damaged_table_is_an_error_that_names_it(tmp_path: Path) -> None:

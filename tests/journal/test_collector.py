@@ -122,10 +122,22 @@ async def test_heads_are_collected_after_the_segments_they_count(tmp_path: Path)
         assert await asyncio.to_thread(shipper.ship) == 1
         assert heads(target) == [head]
         older = replace(head, seq=1, ended=False)
-        assert await put(name, encode_head(older)) == 201  # as of an earlier moment
+        assert await put(name, encode_head(older)) == 409
+        assert heads(target) == [head]
+        again = replace(head, at=head.at + 1)
+        assert await put(name, encode_head(again)) == 201
+        forged = replace(head, part="device", seq=9)
+        assert await put(name, encode_head(forged), PHONES) == 409
+        assert heads(target) == [again]
+        # A phone that came first does not keep a router from its own run.
+        other = head_name(head.router, head.boot + 1)
+        assert await put(other, encode_head(replace(forged, boot=head.boot + 1)), PHONES) == 201
+        own = replace(head, boot=head.boot + 1)
+        assert await put(other, encode_head(own)) == 201
+        assert heads(target) == [again, own]
         assert await asyncio.to_thread(shipper.ship) == 0
         assert await asyncio.to_thread(Shipper(source, HttpTarget(url, TOKEN)).ship) == 0
-    assert heads(target) == [head]
+    assert heads(target) == [head, own]
 
 
 async def test_the_number_of_heads_is_limited(

@@ -18,10 +18,12 @@ from heliograph.cli.main import main
 from heliograph.cli.pipeline.ingesting import EXIT_CODES
 from heliograph.cli.pipeline.opening import objective_settings, outcome_settings
 from heliograph.pipeline.jobs.outcomes import OutcomeSettings
+from heliograph.pipeline.jobs.reach import MAX_AGE
 from heliograph.pipeline.objectives.objective import parse_objective
 from heliograph.pipeline.source import list_segments
 from heliograph.pipeline.spark import submit
 from heliograph.pipeline.spark.failures import FAILURES, advice, cause
+from heliograph.pipeline.status import status
 from heliograph.pipeline.tables.offsets import Offsets, write_account
 from heliograph.pipeline.tables.storage import Storage
 from heliograph.pipeline.tables.tables import list_files, open_tables
@@ -91,6 +93,18 @@ def test_status_without_spark_installed(
     assert "events          12" in said
     assert "shown 7" in said
     assert "nothing is unaccounted for" in said
+
+
+def test_status_of_an_old_account_is_lagging(tmp_path: Path) -> None:
+    with open_tables(tmp_path) as tables:
+        tables.commit("events", offsets=lambda offsets: offsets)
+    write_account(tmp_path, {"verdict": "complete", "heads": {"at": 1000.0}})
+    assert status(tmp_path, (), 1000.0 + MAX_AGE).verdict == "complete"
+    old = status(tmp_path, (), 1001.0 + MAX_AGE)
+    assert (old.verdict, [lag.what for lag in old.lags]) == ("lagging", ["all journals"])
+    document = {"verdict": "lagging", "heads": {"at": 1000.0}, "lags": [asdict(old.lags[0])]}
+    write_account(tmp_path, document)
+    assert status(tmp_path, (), 1001.0 + MAX_AGE).lags == old.lags
 
 
 def test_objectives_are_shown_without_spark(

@@ -40,7 +40,7 @@ _DELTA_TIME = 'Timestamp(Microsecond, Some("UTC"))'
 def read_actions(place: str | Path, router: str | None = None) -> list[JsonObject]:
     """Return the rows of one router, or all, as they are; none if there is no table.
 
-    Raises `StartError` if the table cannot be read.
+    Raises `StartError` if the table cannot be read, or has too many rows of one router.
     """
     table = open_table(place)
     if table is None:
@@ -50,19 +50,26 @@ def read_actions(place: str | Path, router: str | None = None) -> list[JsonObjec
         found = query(table, "*", where)
     except Exception as exc:
         raise unreadable(place, NAME, exc) from exc
-    if found.num_rows > MAX_ROWS:
+    if router is not None and found.num_rows > MAX_ROWS:
         raise StartError(f"the table {NAME} in {place} has {found.num_rows} rows for one router")
     rows: list[JsonObject] = found.to_pylist()
     return rows
 
 
 def append_actions(place: str | Path, actions: Iterable[Action]) -> int:
-    """Append the actions that the table does not have; return how many."""
+    """Append the actions that the table does not have, or only expired; return how many."""
     import pyarrow as pa
     from deltalake import write_deltalake
 
-    known = {row["action_id"] for row in read_actions(place)}
-    new = {item.action_id: item for item in actions if item.action_id not in known}
+    until: dict[str, datetime] = {}
+    for row in read_actions(place):
+        known, end = row["action_id"], row["valid_until"]
+        until[known] = max(until.get(known, end), end)
+    new = {
+        item.action_id: item
+        for item in actions
+        if item.action_id not in until or until[item.action_id] <= _time(item.decided_at)
+    }
     if new:
         rows = pa.Table.from_pylist([_row(item) for item in new.values()], schema=_schema())
         write_deltalake(table_url(place), rows, mode="append", name=NAME)

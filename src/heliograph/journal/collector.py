@@ -7,8 +7,8 @@
 A PUT is answered with 201 if the segment is stored and durable, 200 if it was there, 400 if it is
 no segment, or not of this router, 401 without the token, 403 if a phone's token sends what is not a
 phone's, 409 if another one has its name, 413 if it is too large, 507 if there is no room for it.
-Sending a segment again changes nothing; a head replaces the one before it. A GET returns what the
-pipeline has acknowledged.
+Sending a segment again changes nothing; a head replaces the one before it, unless that is newer
+(409). A GET returns what the pipeline has acknowledged.
 """
 
 import asyncio
@@ -141,7 +141,7 @@ class Collector:
         if parts and head.part not in parts:
             return _answer(403, "the token of phones allows only what phones write")
         async with self._lock:
-            return _answer(*await asyncio.to_thread(self._store_head, head))
+            return _answer(*await asyncio.to_thread(self._store_head, head, parts))
 
     async def _acknowledged(self, request: web.Request) -> web.Response:
         if self._parts(request) is None:
@@ -173,8 +173,13 @@ class Collector:
         self._bytes += len(data)
         return 201, "stored"
 
-    def _store_head(self, head: Head) -> tuple[int, str]:
-        is_new = not (self._directory / HEADS / head_name(head.router, head.boot)).exists()
+    def _store_head(self, head: Head, parts: frozenset[str]) -> tuple[int, str]:
+        path = self._directory / HEADS / head_name(head.router, head.boot)
+        is_new, stored = not path.exists(), _read_head(path)
+        if stored is not None and stored.part != head.part and parts:
+            return 409, "the run is not a phone's"
+        if stored is not None and stored.part == head.part and stored.seq > head.seq:
+            return 409, "a newer head of this run is there"
         if is_new and self._heads >= MAX_HEADS:
             return 507, f"there are {MAX_HEADS} heads already: remove those of old runs"
         try:
@@ -193,6 +198,14 @@ class Collector:
                 before = _size(folder)
                 sealed.remove_oldest(max(0, sealed.bytes - (self._bytes - most)), unread=False)
                 self._bytes -= before - _size(folder)
+
+
+def _read_head(path: Path) -> Head | None:
+    """Return the head in a file; None if there is none, or a damaged one."""
+    try:
+        return decode_head(path.read_bytes())
+    except (OSError, ValueError):
+        return None
 
 
 def _size(folder: Path) -> int:

@@ -38,6 +38,8 @@ class Head:
     at: int = 0
     ended: bool = False
     """The run writes nothing more: it was shut down, or another one has found it killed."""
+    lost: int = 0
+    """Events up to `seq` that the run could not write when it ended."""
 
     @property
     def run(self) -> str:
@@ -58,7 +60,7 @@ def decode_head(data: bytes) -> Head:
         head = Head(**json.loads(data))
     except (TypeError, RecursionError) as exc:
         raise ValueError("not the head of a run") from exc
-    numbers = (head.boot, head.segment, head.seq, head.at)
+    numbers = (head.boot, head.segment, head.seq, head.at, head.lost)
     texts = (head.router, head.part)
     if (
         any(type(number) is not int or not 0 <= number <= _MAX_NUMBER for number in numbers)

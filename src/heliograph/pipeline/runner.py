@@ -25,7 +25,6 @@ from heliograph.pipeline.jobs.outcomes import OutcomeSettings
 from heliograph.pipeline.jobs.reach import Heads, Lag
 from heliograph.pipeline.jobs.routers import (
     RouterFacts,
-    newest_at,
     router_facts,
     watermark,
 )
@@ -185,11 +184,16 @@ class Pipeline:
         offsets = self.offsets
         return coverage.gaps(offsets.seen, offsets.edges, offsets.routers, self.heads)
 
-    def lags(self, now: float) -> list[Lag]:
-        """Return what lagged at the Unix time `now`."""
-        offsets = self.offsets
-        return reach.lags(
-            offsets.seen, offsets.routers, self.heads, now, self.settings.outcomes.grace
+    def lags(self, counted: Mapping[str, int], now: float) -> tuple[Lag, ...]:
+        """Return what lagged when the heads were read, and at the Unix time `now` the heads.
+
+        `counted` are notifications by outcome.
+        """
+        offsets, heads, grace = self.offsets, self.heads, self.settings.outcomes.grace
+        return (
+            *reach.lags(offsets.seen, offsets.routers, heads, heads.at, grace),
+            *reach.stale(heads, now),
+            *reach.without_receivers(counted, offsets.routers),
         )
 
     def account(self, now: float | None = None) -> Account:
@@ -205,18 +209,13 @@ class Pipeline:
         rows = self.decided(self.marks(reopened))
         closed = closed_hours(self.snapshot, self.read, self._known.hours)
         account = count_outcomes(rows, self.gaps(), closed, changed)
-        lagging = (
-            *self.lags(self.heads.at),
-            *reach.stale(self.heads, now),
-            *reach.without_receivers(account.outcomes, self.offsets.routers),
-        )
         quarantined = self.offsets.counts.get("quarantined", 0)
         until = watermark(self.routers())
         return replace(
             account,
             quarantined=quarantined,
             objectives=views.objectives(self, rows, reopened),
-            lags=lagging,
+            lags=self.lags(account.outcomes, now),
             until=until,
         )
 
@@ -254,8 +253,8 @@ class Pipeline:
         return stored.unionByName(self._rates(self._events(tail))) if tail else stored
 
     def _rates(self, events: DataFrame) -> DataFrame:
-        newest = newest_at(router_facts(self.offsets.routers))
-        return rates.rates(events, newest - rates.KEPT).coalesce(1)
+        since = rates.since_by_router(router_facts(self.offsets.routers))
+        return rates.rates(events, since).coalesce(1)
 
     def _update(self, jobs: Mapping[str, Callable[[DataFrame], DataFrame]]) -> int:
         """Run jobs over new events; commit each result with the last batch that it covers."""

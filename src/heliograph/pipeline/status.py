@@ -30,7 +30,7 @@ class Status:
     """The same for each router that has segments waiting."""
     heads: Heads = field(default_factory=Heads)
     lags: Sequence[Lag] = ()
-    """What lags now; without journals, what lagged at the last account."""
+    """What lags now; without journals, what lagged at the last account, and whether it is old."""
 
     @property
     def gaps(self) -> list[Gap]:
@@ -74,8 +74,9 @@ def _reach(
 ) -> tuple[Heads, list[Lag]]:
     """Return the heads and what lags: now if the journals can be read here, else as it was."""
     if not journals or any(source.needs_spark(journal) for journal in journals):
+        heads = decode_heads(account.get("heads", {}))
         known = [Lag(**lag) for lag in account.get("lags", ())]
-        return decode_heads(account.get("heads", {})), known
+        return heads, [*dict.fromkeys((*known, *reach.stale(heads, now)))]
     heads = read_heads(journals, None, offsets, now)
     grace = account.get("settings", {}).get("grace", GRACE)
     found = reach.lags(offsets.seen, offsets.routers, heads, now, grace)

@@ -152,16 +152,22 @@ def store_coverage(pipeline: Pipeline, gaps: Sequence[Gap]) -> None:
     pipeline.tables.commit("coverage", added["coverage"], old)
 
 
-def retire(pipeline: Pipeline, router: str) -> None:
-    """Mark a router as retired until it writes again. Raises `StartError`."""
-    parts = {head.router: head.part for head in pipeline.heads.runs.values()}
-    parts |= {name: known["part"] for name, known in pipeline.offsets.routers.items()}
-    if router not in parts:
-        known = ", ".join(sorted(parts)) or "none"
-        raise StartError(f"no router {router} is known; there are: {known}")
+def retire(pipeline: Pipeline, name: str) -> None:
+    """Mark a router, or one run `ROUTER/BOOT`, as retired until it writes again.
+
+    Raises `StartError`.
+    """
+    notes, heads = pipeline.offsets.routers, pipeline.heads.runs
+    parts = {head.router: head.part for head in heads.values()}
+    parts |= {router: known["part"] for router, known in notes.items()}
+    runs = {*heads, *(f"{router}/{boot}" for router in notes for boot in notes[router]["boots"])}
+    router = name.partition("/")[0]
+    if name not in parts and name not in runs:
+        known = ", ".join(sorted(runs if router in parts else parts)) or "none"
+        raise StartError(f"no router {name} is known; there are: {known}")
 
     def retired(offsets: Offsets) -> Offsets:
-        return replace(offsets, routers=routers.retire(offsets.routers, router, parts[router]))
+        return replace(offsets, routers=routers.retire(offsets.routers, name, parts[router]))
 
     pipeline.tables.commit("events", offsets=retired)
 
@@ -174,7 +180,7 @@ def expire(pipeline: Pipeline, now: float, events_days: float, ledger_days: floa
     count += closing.expire_days(pipeline, before)
     _expire_settlements(pipeline, before)
     _expire_tokens(pipeline, before)
-    _expire_rates(pipeline, int(now * 1e6) - rates.KEPT)
+    _expire_rates(pipeline)
     if _without_old_runs(pipeline.offsets, before) != pipeline.offsets:
         pipeline.tables.commit("events", offsets=lambda offsets: _without_old_runs(offsets, before))
     return count
@@ -197,12 +203,14 @@ def _expire_settlements(pipeline: Pipeline, before: int) -> None:
     pipeline.tables.commit("settlements", added["settlements"], files)
 
 
-def _expire_rates(pipeline: Pipeline, before: int) -> None:
+def _expire_rates(pipeline: Pipeline) -> None:
     """Remove rates that no baseline needs any more."""
+    since = rates.since_by_router(routers.router_facts(pipeline.offsets.routers))
+    is_kept = rates.is_needed(f.col("bucket") + rates.BUCKET - 1, since)
     files = pipeline.snapshot.of("rates")
-    stored = pipeline.read("rates")
-    if files and not stored.where(f.col("bucket") < before).isEmpty():
-        kept = rates.merge_rates(stored.where(f.col("bucket") >= before))
+    stored = pipeline.read("rates", files)
+    if files and not stored.where(~is_kept).isEmpty():
+        kept = rates.merge_rates(stored.where(is_kept))
         batch = max(file.batch for file in files)
         added = store.write(pipeline.tables, [Write("rates", kept.coalesce(1), batch=batch)])
         pipeline.tables.commit("rates", added["rates"], files)

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, functions as f
 
 from heliograph.pipeline.jobs import health, objectives as objective_job, stats
-from heliograph.pipeline.jobs.completeness import first_at, incomplete_windows, until_at
+from heliograph.pipeline.jobs.completeness import first_at, incomplete_windows
 from heliograph.pipeline.jobs.outcomes import closed_rows
-from heliograph.pipeline.jobs.routers import router_facts
+from heliograph.pipeline.jobs.routers import router_facts, until_at
 from heliograph.pipeline.objectives.budget import WINDOWS, Objectives
 
 if TYPE_CHECKING:

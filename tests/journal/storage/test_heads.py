@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.journal.heads import HEADS
+from heliograph.journal.heads import HEADS, Head, write_head
 from heliograph.journal.readers import ACKNOWLEDGED, Acknowledged, encode_acknowledged
 from heliograph.journal.storage.segments import SegmentWriter
 from tests.journal.support import FAST, IDENTITY, SLOW, files, heads, note, writer
@@ -106,3 +106,48 @@ def test_heads_of_acknowledged_runs_are_removed(tmp_path: Path) -> None:
     journal.close()
     assert [head.boot for head in heads(tmp_path)][:1] == boots[1:]
     assert len(heads(tmp_path)) == 2
+
+
+def test_the_head_of_a_run_that_lost_its_end_stays(tmp_path: Path) -> None:
+    """It is the only evidence, also when a pipeline has acknowledged all that was written."""
+    journal = writer(tmp_path, replace(FAST, max_bytes=20_000, refuse_new=True))
+    sent = 0
+    while not journal.is_failing:
+        sent += 1
+        note(journal, sent)
+        block_until(lambda: journal.written >= sent or journal.is_failing)  # noqa: B023
+    note(journal, sent + 1, sent + 2)
+    journal.close()
+    [before] = heads(tmp_path)
+    assert (before.seq, before.lost, before.ended) == (sent + 2, journal.lost, True)
+    assert before.lost >= 2
+    acknowledged = encode_acknowledged(Acknowledged({before.boot: [(1, before.segment)]}))
+    (tmp_path / IDENTITY.router / ACKNOWLEDGED).write_bytes(acknowledged)
+    writer(tmp_path).close()
+    assert heads(tmp_path)[0] == before
+
+
+def test_the_head_of_a_run_that_wrote_nothing_is_removed_unless_it_lost_events(
+    tmp_path: Path,
+) -> None:
+    for boot, lost in ((5, 0), (6, 3)):
+        write_head(tmp_path, Head(IDENTITY.router, boot, "ntf", 0, lost, boot, True, lost))
+    writer(tmp_path).close()
+    assert [head.boot for head in heads(tmp_path)][:-1] == [6]
+
+
+def test_what_a_failed_seal_left_is_in_the_head_when_it_was_recovered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SegmentWriter, "seal", fails)
+        journal = writer(tmp_path, SLOW)
+        note(journal, 1, 2)
+        journal.close()
+    [before] = heads(tmp_path)
+    assert (before.segment, before.seq, before.lost, before.ended) == (0, 2, 0, True)
+    writer(tmp_path).close()
+    assert heads(tmp_path)[0] == replace(before, segment=1)

@@ -203,5 +203,4 @@ def test_a_flood_that_goes_on_is_one_action_until_shortly_before_it_ends() -> No
     assert without_current([grown], rows, now + 60) == []
     assert without_current([grown], rows, now + VALID_FOR * 0.95) == [grown]
     other = RepairDecision(ROUTER, flood.kind, "b" * 32, evidence, "flood/1", VALID_FOR)
-    lasting = RepairDecision(ROUTER, ActionKind.RESUBSCRIBE, "a" * 32, evidence, "silence/1")
-    assert without_current([other, lasting], rows, now) == [other, lasting]
+    assert without_current([other], rows, now) == [other]

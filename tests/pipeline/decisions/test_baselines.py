@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from heliograph.pipeline.decisions.baselines import Anomaly, Baselines, BucketSum
 from heliograph.pipeline.decisions.windows import WINDOW, RouterWindows
 from heliograph.pipeline.jobs.rates import BUCKET
@@ -59,3 +61,30 @@ def test_a_clock_that_jumps_begins_a_new_past() -> None:
     look(kept, RouterWindows(ROUTER, END + 50 * BUCKET, tuple(range(180))), rows)
     before = RouterWindows(ROUTER, END, tuple(range(180)))
     assert look(kept, before, rows) == look(Baselines(), before, rows)
+
+
+BEGAN = END - 2_000 * BUCKET
+BUSY = [BucketSum("server", "busy", at, 1_200, 0) for at in range(BEGAN, END + WINDOW, BUCKET)]
+"""A messaging router of which only one process writes, always the same."""
+
+
+@pytest.mark.parametrize("known_before", [True, False])
+def test_what_a_process_wrote_late_is_no_flood(known_before: bool) -> None:
+    """It was not waited for, or not known, so the windows were complete without its events."""
+    whole, behind, end = tuple(range(180)), END - 120 * WINDOW + 7, END + WINDOW
+    kept, runs = Baselines(), {5: (BEGAN, END + 1)}
+    if known_before:
+        runs[7] = (BEGAN, behind)
+    came = [row for row in BUSY if row.bucket <= behind] if known_before else []
+    look(kept, RouterWindows(ROUTER, END, whole, runs), came)
+    later = RouterWindows(ROUTER, end, whole, {5: (BEGAN, end + 1), 7: (BEGAN, end)})
+    assert look(kept, later, BUSY)[1] == look(Baselines(), later, BUSY)[1] == []
+
+
+def test_only_what_is_new_is_read_while_all_processes_write() -> None:
+    rows, kept = sums(), Baselines()
+    for step in range(STEPS):
+        end = END + step * BUCKET
+        runs = {5: (0, end + 1), 7: (0, end + BUCKET + 3)}
+        windows = RouterWindows(ROUTER, end, tuple(range(180)), runs)
+        assert look(kept, windows, rows)[0] <= 3 or step == 0

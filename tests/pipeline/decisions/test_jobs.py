@@ -9,11 +9,12 @@ import pytest
 
 from heliograph.actions.contract import ActionKind
 from heliograph.actions.table import read_actions
-from heliograph.pipeline.decisions.jobs import ANOMALIES, Decider
+from heliograph.pipeline.decisions.deciding import DAY, DecisionSettings, RepairDecision
+from heliograph.pipeline.decisions.jobs import ANOMALIES, Decider, write_decisions
 from heliograph.pipeline.schedule import Schedule, Stream
 from heliograph.pipeline.tables.tables import open_tables
 from heliograph.sim.fleet.abuse import AbuseSettings, AbuseWorld
-from tests.actions.support import SIGNER
+from tests.actions.support import ROUTER, SIGNER
 from tests.pipeline.support import pipeline
 from tests.waiting import block_until
 
@@ -50,6 +51,34 @@ def test_a_stream_finds_a_flood_by_itself_and_decides_on_it_once(
         decider.run(made)
         assert caplog.text == ""
         assert read_actions(place) == written
+
+
+def test_a_difference_that_goes_on_is_one_action_until_that_has_expired(tmp_path: Path) -> None:
+    """Each hour's snapshot has other times, so other evidence; after a day it is decided again."""
+    settings, now = DecisionSettings(valid_for=DAY), 1_800_000_000.0
+
+    def write(hours: float, finding: str = "unsubscribed") -> int:
+        at = now + hours * 3600
+        evidence = {"finding": finding, "from": int(at), "subscriptions": int(at) % 1000}
+        made = RepairDecision(ROUTER, ActionKind.RESUBSCRIBE, "a" * 32, evidence, "reconcile/1")
+        return write_decisions(tmp_path, [made], SIGNER, settings, at)
+
+    assert [write(hours) for hours in (0, 1, 23)] == [1, 0, 0]
+    assert write(1, "wrong_service") == 1
+    assert [write(hours) for hours in (24, 25)] == [1, 0]
+
+
+def test_what_nobody_applied_is_decided_again(tmp_path: Path) -> None:
+    """Also from the same evidence. Those that ended long ago are removed."""
+    evidence = {"finding": "dead"}
+    made = RepairDecision(ROUTER, ActionKind.REMOVE_TOKEN, "a" * 32, evidence, "dead-tokens/1")
+    settings, now = DecisionSettings(valid_for=DAY), 1_800_000_000.0
+    written = [
+        write_decisions(tmp_path, [made], SIGNER, settings, now + days * DAY)
+        for days in (0, 0.5, 1, 1.5, 10)
+    ]
+    assert written == [1, 0, 1, 0, 1]
+    assert len(read_actions(tmp_path)) == 1
 
 
 def test_without_a_key_nothing_is_written(

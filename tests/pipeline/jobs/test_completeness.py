@@ -1,7 +1,7 @@
 import pytest
 
-from heliograph.pipeline.jobs.completeness import first_at, incomplete_windows, until_at
-from heliograph.pipeline.jobs.routers import RouterFacts
+from heliograph.pipeline.jobs.completeness import first_at, incomplete_windows
+from heliograph.pipeline.jobs.routers import RouterFacts, until_at
 from heliograph.pipeline.jobs.windows import Gap
 from heliograph.pipeline.objectives.budget import WINDOWS
 

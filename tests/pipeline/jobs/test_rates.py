@@ -1,8 +1,11 @@
+from pathlib import Path
 from typing import Any
 
 from heliograph.pipeline.jobs import rates
 from heliograph.pipeline.jobs.rates import BUCKET, merge_rates
-from tests.pipeline.support import START, Scribe, frame
+from heliograph.pipeline.tables.tables import open_tables
+from heliograph.pipeline.upkeep import expire
+from tests.pipeline.support import START, Scribe, frame, pipeline, write_journal, write_segment
 
 FIRST = int(START.timestamp()) * 1_000_000
 FOREIGN: dict[str, Any] = {"own_server": False}
@@ -66,5 +69,29 @@ def test_parts_are_summed_and_old_events_are_left_out(spark: Any) -> None:
     every = events().events
     halves = [rates.rates(frame(spark, some)) for some in (every[::2], every[1::2])]
     assert rows(merge_rates(halves[0].unionByName(halves[1]))) == EXPECTED
-    late = rates.rates(frame(spark, every), FIRST + BUCKET)
+    late = rates.rates(frame(spark, every), {"other": 0, "ntf": FIRST + BUCKET})
     assert rows(late) == [row for row in EXPECTED if row[0] >= 1]
+    for nothing in ({}, {"other": 0}):
+        assert rows(rates.rates(frame(spark, every), nothing)) == []
+
+
+def test_rates_are_kept_by_the_time_of_their_own_router(spark: Any, tmp_path: Path) -> None:
+    """One is a day behind, and a phone's clock is a day ahead."""
+    day, behind, ahead, phone = 86_400.0, Scribe("behind"), Scribe(), Scribe("phone", "device")
+    behind.nmsg(1, 10.0)
+    ahead.nmsg(2, day - 5 * 3600)
+    ahead.nmsg(3, day - 3 * 3600)
+    phone("client_connected", 2 * day, count=1)
+    journal = write_journal(tmp_path / "journal", behind, ahead, phone)
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, journal)
+        made.ingester.ingest_batch()
+        made.update_rates()
+        ahead.nmsg(4, day)
+        write_segment(journal, f"ntf/{ahead.boot}-00000002", ahead.events[4:])
+        made.ingester.ingest_batch()
+        made.update_rates()
+        expire(made, START.timestamp() + 3 * day, events_days=14, ledger_days=90)
+        kept = made.rates().where("metric = 'token'").collect()
+    found = sorted((row["router"], (row["bucket"] - FIRST) // 1_000_000) for row in kept)
+    assert found == [("behind", 10), ("ntf", 75_600), ("ntf", 86_400)]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from heliograph.journal.heads import HEARTBEAT, Head
+from heliograph.pipeline.jobs.ingest import Summary
 from heliograph.pipeline.jobs.reach import (
     MAX_AGE,
     Heads,
@@ -16,6 +17,7 @@ from heliograph.pipeline.jobs.reach import (
     tails,
     without_receivers,
 )
+from heliograph.pipeline.jobs.routers import retire, with_summary
 
 NOW = 1_000_000.0
 GRACE = 300.0
@@ -90,14 +92,42 @@ def test_a_run_that_never_wrote() -> None:
     assert found({}, heads(head(0, RECENT))) == []
 
 
-def test_a_killed_run_is_over_when_the_next_one_has_recovered() -> None:
-    boots = {"5": {"last_at": OLD}, "9": {"last_at": RECENT}}
-    known = {"r": {"part": "ntf", "boots": boots}}
-    both = heads(head(), head(3, RECENT, boot=9))
-    seen = {**SEEN, "r/9": [(1, 3)]}
-    assert [lag.until for lag in lags(seen, known, both, NOW, GRACE)] == [OLD]
-    boots["9"]["recovered_at"] = OLD + 1
-    assert lags(seen, known, both, NOW, GRACE) == []
+TWO = {**SEEN, "r/9": [(1, 3)]}
+
+
+def two(**facts: int) -> dict[str, Any]:
+    boots = {"5": {"last_at": OLD}, "9": {"last_at": RECENT, **facts}}
+    return {"r": {"part": "ntf", "boots": boots}}
+
+
+def test_a_killed_run_is_over_when_the_next_one_has_ended_it() -> None:
+    going = heads(head(), head(3, RECENT, boot=9))
+    assert [lag.until for lag in lags(TWO, two(), going, NOW, GRACE)] == [OLD]
+    ended = heads(head(ended=True), head(3, RECENT, boot=9))
+    assert lags(TWO, two(recovered_at=OLD + 1), ended, NOW, GRACE) == []
+
+
+def test_a_killed_run_without_a_head_is_over_when_another_has_recovered() -> None:
+    known = heads(head(3, RECENT, boot=9))
+    assert [lag.until for lag in lags(TWO, two(), known, NOW, GRACE)] == [OLD]
+    assert lags(TWO, two(recovered_at=OLD + 1), known, NOW, GRACE) == []
+
+
+def test_a_silent_process_lags_though_another_has_recovered_since() -> None:
+    """It may run, and its journal not arrive. Only its own name retires it."""
+    known, both = two(recovered_at=OLD + 1), heads(head(), head(3, RECENT, boot=9))
+    [lag] = lags(TWO, known, both, NOW, GRACE)
+    assert (lag.what, lag.until, lag.reason) == ("r/5 (ntf)", OLD, SILENT)
+    assert known_until(TWO, known, both) == {"r": OLD}
+    assert lags(TWO, retire(known, "r/5", "ntf"), both, NOW, GRACE) == []
+    assert lags(TWO, retire({}, "r/5", "ntf"), both, NOW, GRACE) == []
+
+
+def test_a_retired_run_that_writes_again_is_expected_again() -> None:
+    facts = {"last_at": OLD + 1}
+    again = Summary(1, 0, {}, {}, {"r": {"5": facts}}, {"r": "ntf"}, {})
+    known = with_summary(retire(two(), "r/5", "ntf"), again)
+    assert known["r"]["boots"]["5"] == facts
 
 
 def test_phones_and_retired_routers_may_be_silent() -> None:

@@ -1,7 +1,18 @@
 """Runs of a router, also of several processes at a time. No Spark."""
 
+from pathlib import Path
+from typing import Any
+
+import pytest
+
 from heliograph.documents import JsonObject
+from heliograph.pipeline import upkeep
+from heliograph.pipeline.jobs.rates import KEPT, since_by_router
 from heliograph.pipeline.jobs.routers import RouterFacts, router_facts
+from heliograph.pipeline.runner import Pipeline, RunSettings
+from heliograph.pipeline.tables.offsets import Offsets
+from heliograph.pipeline.tables.tables import open_tables
+from heliograph.runtime.errors import StartError
 
 
 def facts(**boots: JsonObject) -> RouterFacts:
@@ -32,3 +43,42 @@ def test_one_of_several_is_killed_and_started_again() -> None:
     found = facts(b1=killed, b2=alive, b3=again)
     assert found.kills == ((100, 150),)
     assert (found.recovered_boot, found.recovered_through) == (3, 9)
+
+
+def test_the_clock_of_a_phone_retires_no_router() -> None:
+    """Nor does it decide which rates are needed."""
+    day = 86_400_000_000
+    ends = {"smp": ("smp", 30), "ntf": ("ntf", 31), "old": ("ntf", 20), "phone": ("device", 45)}
+    notes = {
+        name: {"part": part, "boots": {"1": {"last_at": days * day}}}
+        for name, (part, days) in ends.items()
+    }
+    found = router_facts(notes)
+    assert [item.router for item in found if item.retired] == ["old"]
+    assert since_by_router(found) == {"ntf": 31 * day - KEPT}
+    phone = {"phone": notes["phone"]}
+    assert not any(item.retired for item in router_facts(phone))
+
+
+def test_rates_are_needed_before_the_newest_event_of_their_own_router() -> None:
+    ends = {"a": 100 * KEPT, "b": 98 * KEPT}
+    found = router_facts(
+        {name: {"part": "ntf", "boots": {"1": {"last_at": at}}} for name, at in ends.items()}
+    )
+    assert since_by_router(found) == {"a": 99 * KEPT, "b": 97 * KEPT}
+
+
+def test_a_router_or_one_of_its_runs_is_retired_by_name(tmp_path: Path) -> None:
+    known = {"r": {"part": "ntf", "boots": {"5": {"last_at": 7}, "9": {"last_at": 11}}}}
+    with open_tables(tmp_path) as tables:
+        tables.commit("events", offsets=lambda _: Offsets(routers=known))
+        no_spark: Any = None
+        made = Pipeline(no_spark, tables, RunSettings(()))
+        upkeep.retire(made, "r/5")
+        boots = {"5": {"last_at": 7, "retired": 1}, "9": {"last_at": 11}}
+        assert made.offsets.routers == {"r": {"part": "ntf", "boots": boots}}
+        for name, others in (("r/6", "r/5, r/9"), ("r/", "r/5, r/9"), ("s", "r"), ("s/5", "r")):
+            with pytest.raises(StartError, match=f"{name} is known; there are: {others}$"):
+                upkeep.retire(made, name)
+        upkeep.retire(made, "r")
+        assert made.offsets.routers["r"]["retired"]

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import time
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -40,9 +41,12 @@ def test_a_report_of_a_week(spark: Any, tmp_path: Path) -> None:
         made.update_stats()
         first, last = report.days_with_events(made, START.date(), START.date().replace(day=31))
         assert (first.day, last.day) == (5, 11)
-        assert report.collect(made, first, last, 0.0).verdict is Verdict.LAGGING
+        assert made.lags({}, 0.0) != ()
         made.account()  # it reads how far the journals reach
-        found = report.collect(made, first, last, 0.0, [wrong])
+        late = report.collect(made, first, last, time.time() + 3 * 86_400)
+        assert late.verdict is Verdict.LAGGING
+        assert [lag.split(":")[0] for lag in late.lags] == ["all journals"]
+        found = report.collect(made, first, last, time.time(), [wrong])
     assert found.outcomes == WEEK
     assert found.coalescing == 1.5
     tables_found = {name: table.records() for name, table in found.tables.items()}

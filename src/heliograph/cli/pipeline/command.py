@@ -93,7 +93,8 @@ that knows a newer schema. What is still wrong returns to quarantine; nothing is
 _RETIRE = """\
 Expect nothing more of a router that will not come back, so that notifications are not waited for.
 `status` lists routers by ID. A router that is silent for --retire-after days is retired by itself,
-and one that writes again is expected again.
+and one that writes again is expected again. Of a router of several processes, ROUTER/BOOT retires
+one: the name by which it lags.
 """
 _SUBMIT = """\
 Print the spark-submit for one of these commands, and run it. What it needs is packed into DIR;
@@ -176,7 +177,7 @@ def add(commands: Subparsers) -> None:
     )
     add_journal(requeue)
     retire = add_action(actions, "retire", "expect nothing more of a router", run_retire, _RETIRE)
-    retire.add_argument("router", metavar="ROUTER", help="its ID, see `status`")
+    retire.add_argument("router", metavar="ROUTER", help="its ID, or ROUTER/BOOT: see `status`")
     decide.add(actions)
     plan.add(actions)
     submit = add_action(

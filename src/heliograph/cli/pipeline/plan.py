@@ -103,9 +103,8 @@ def _days(options: argparse.Namespace) -> list[DaySums]:
         return []
     with open_reader(options) as pipeline:
         from heliograph.pipeline import views
-        from heliograph.pipeline.jobs.completeness import until_at
         from heliograph.pipeline.jobs.growth import collect_hours
-        from heliograph.pipeline.jobs.routers import router_facts
+        from heliograph.pipeline.jobs.routers import router_facts, until_at
 
         until = until_at(router_facts(pipeline.offsets.routers)) // 1_000_000
         missing = {

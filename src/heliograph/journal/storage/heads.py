@@ -40,26 +40,33 @@ class HeadWriter:
         self._head = replace(self._head, segment=segment, seq=seq, at=until, ended=ended)
         self._write(self._head)
 
+    def end(self, segment: int, seq: int, at: float, lost: int) -> None:
+        """Write that the run has ended; `lost` events up to `seq` could not be written."""
+        self._head = replace(self._head, lost=lost)
+        self.renew(segment, seq, at, True)
+
     def end_earlier(self, live: Collection[int], saved: Iterable[Recovered]) -> None:
         """Write that killed runs have ended, with what was `saved` of them just now."""
         last = {item.boot: item for item in saved}
         for _, head in self._earlier():
-            if head.boot not in live and not head.ended:
-                found = last.get(head.boot)
+            found = last.get(head.boot)
+            if head.boot not in live and (found is not None or not head.ended):
                 if found is not None:
-                    head = replace(head, segment=found.number, seq=found.last_seq)
+                    seq = max(head.seq, found.last_seq)
+                    head = replace(head, segment=found.number, seq=seq)
                 self._write(replace(head, ended=True))
 
     def remove_acknowledged(self, live: Collection[int] = ()) -> None:
         """Remove the heads of earlier runs of which a pipeline has acknowledged the last segment.
 
-        Until then they are the only evidence of segments that were lost.
+        Until then they are the only evidence of segments that were lost. The head of a run that
+        could not write its last events stays: no segment will ever have them.
         """
         acknowledged = read_acknowledged(self._journal / self._head.router)
         for path, head in self._earlier():
-            if head.boot not in live and (
-                not head.segment or acknowledged.has(head.boot, head.segment)
-            ):
+            if head.boot in live or head.lost:
+                continue
+            if not head.seq or acknowledged.has(head.boot, head.segment):
                 with contextlib.suppress(OSError):
                     path.unlink()
 

@@ -387,7 +387,8 @@ class JournalWriter(Journal):
         unnumbered = self.backlog + self._refused - self._refused_seen
         left = unnumbered + (0 if segment is None else segment.count_unsynced)
         if segment is not None:
-            self._head.renew(segment.sealed, self._next_seq - 1 + unnumbered, time.time(), True)
+            last = self._next_seq - 1 + unnumbered
+            self._head.end(segment.sealed, last, time.time(), left + self._unreported)
         if left:
             self.lost += left
             logger.error("%d events could not be journaled", left)

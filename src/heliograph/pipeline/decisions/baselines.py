@@ -1,7 +1,8 @@
 """Baselines: what was usual for a subject, and how far the newest minute departs from it. Pure.
 
 The sums of ten seconds are kept for as long as a baseline needs them, so that each comparison reads
-only what is new. What is in a complete window does not change any more.
+only what is new. What is in a complete window does not change any more, unless a process that was
+behind, and not waited for, writes again.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -75,6 +76,7 @@ class Baselines:
         if past is None or not 0 <= (windows.end - past.end) // BUCKET < COLUMNS:
             past = self._pasts[windows.router] = _Past(windows.end)
         past.move(windows.end)
+        past.forget_late(windows)
         unknown = np.flatnonzero(_in_complete(windows) & ~past.is_known)
         column = int(unknown[0]) if unknown.size else COLUMNS
         return windows.end - (COLUMNS - column) * BUCKET
@@ -107,6 +109,8 @@ class _Past:
         self.end = end
         self.is_known = np.zeros(COLUMNS, np.bool_)
         self.series: dict[tuple[str, str], Series] = {}
+        self.ends: dict[int, int] = {}
+        """The time of the last event of each run that was read, by boot."""
 
     def move(self, end: int) -> None:
         """Drop the oldest sums, for those up to a later end."""
@@ -119,6 +123,15 @@ class _Past:
             series.sums[:, -step:] = 0
             if not series.sums.any():
                 del self.series[key]
+
+    def forget_late(self, windows: RouterWindows) -> None:
+        """Forget the sums since the earliest event that came after they were read."""
+        for boot, (begin, until) in windows.runs.items():
+            since = self.ends.get(boot, begin)
+            if boot not in self.ends or until > since:
+                column = COLUMNS - -(-(windows.end - since) // BUCKET)
+                self.is_known[max(column, 0) :] = False
+        self.ends = {boot: until for boot, (_, until) in windows.runs.items()}
 
     def add(self, windows: RouterWindows, rows: Iterable[BucketSum]) -> None:
         for series in self.series.values():

@@ -138,10 +138,10 @@ def collect(
 def without_current(
     decisions: Iterable[RepairDecision], table: Iterable[Mapping[str, object]], now: float
 ) -> list[RepairDecision]:
-    """Leave out passing states that the table of actions has already, for some time to come.
+    """Leave out decisions for which the table has an action that is still valid.
 
     A flood that goes on has other numbers every minute, and is one action until shortly before
-    that ends. Decisions without a validity of their own are kept: they have the same ID again.
+    that ends. So is a difference that every snapshot shows again, until its action has ended.
     """
     until: dict[tuple[object, ...], float] = {}
     for row in table:
@@ -152,7 +152,7 @@ def without_current(
     def is_current(item: RepairDecision) -> bool:
         key = item.router, item.kind.value, item.subject, item.evidence.get("finding")
         margin = (item.valid_for or 0.0) * RENEWED_SHARE
-        return item.valid_for is not None and until.get(key, 0.0) > now + margin
+        return until.get(key, 0.0) > now + margin
 
     return [item for item in decisions if not is_current(item)]
 

@@ -20,7 +20,7 @@ from heliograph.pipeline.decisions.deciding import (
 )
 from heliograph.pipeline.runner import Pipeline
 
-__all__ = ["JOBS", "Decider", "DecisionRun"]
+__all__ = ["JOBS", "Decider", "DecisionRun", "write_decisions"]
 
 logger = logging.getLogger(__name__)
 
@@ -68,22 +68,15 @@ class Decider:
         made = [item for result in results for item in result.decisions]
         found = [line for result in results for line in result.found]
         stopped = [line for result in results for line in result.stopped]
-        written = None if self.signer is None else self._write(made, self.signer, now)
+        written = None
+        if self.signer is not None:
+            written = write_decisions(self.place, made, self.signer, self.settings, now)
         return DecisionRun(found, stopped, made, written)
 
     def _job(self, name: str) -> Job:
         if name == ANOMALIES:
             return partial(anomalies.decide, baselines=self._baselines)
         return JOBS[name]
-
-    def _write(self, made: list[RepairDecision], signer: KeyPair, now: float) -> int:
-        if not made:
-            return 0
-        new = without_current(made, read_actions(self.place), now)
-        written = append_actions(self.place, sign_all(new, signer, self.settings, now))
-        if written:
-            expire_actions(self.place, int((now - KEPT) * 1e6))
-        return written
 
     def run(self, pipeline: Pipeline) -> None:
         """Run all jobs from a timer, and log what was not found the last time."""
@@ -96,3 +89,19 @@ class Decider:
         for line in sorted(lines - self._said):
             logger.warning("%s", line)
         self._said = lines
+
+
+def write_decisions(
+    place: str | Path,
+    made: list[RepairDecision],
+    signer: KeyPair,
+    settings: DecisionSettings,
+    now: float,
+) -> int:
+    """Write actions for decisions that the table does not have; return how many are new."""
+    if not made:
+        return 0
+    # Before the table is read: what cannot be read any more could never be expired.
+    expire_actions(place, int((now - KEPT) * 1e6))
+    new = without_current(made, read_actions(place), now)
+    return append_actions(place, sign_all(new, signer, settings, now))

@@ -30,6 +30,8 @@ class RouterWindows(NamedTuple):
     router: str
     end: int
     complete: tuple[int, ...]
+    runs: Mapping[int, Pair] = {}
+    """The times of the first and last event of each run, by boot."""
 
     @property
     def is_known(self) -> bool:
@@ -51,12 +53,17 @@ def complete_windows(
     for facts in router_facts(notes):
         if facts.part != "ntf" or facts.retired or facts.stopped:
             continue
-        runs = _runs(facts.router, notes[facts.router]["boots"], seen, edges)
-        last = max(until for _, until, _ in runs)
-        running = [until for _, until, stopped in runs if not stopped and until >= last - MAX_LAG]
+        boots = notes[facts.router]["boots"]
+        runs = _runs(facts.router, boots, seen, edges)
+        last = max(until for _, until in runs.values())
+        running = [
+            until
+            for boot, (_, until) in runs.items()
+            if until >= last - MAX_LAG and "stopped_at" not in boots[str(boot)]
+        ]
         end = min(running, default=last) // BUCKET * BUCKET
         holes = [*missing.get(facts.router, ()), *facts.kills]
-        spans = merge((begin, until) for begin, until, _ in runs)
+        spans = merge(runs.values())
         windows = (
             (number, end - (number + 1) * WINDOW, end - number * WINDOW)
             for number in range(HISTORY + 1)
@@ -67,7 +74,7 @@ def complete_windows(
             if any(begin <= low and high <= until for begin, until in spans)
             and not any(begin <= high and until >= low for begin, until in holes)
         )
-        found.append(RouterWindows(facts.router, end, complete))
+        found.append(RouterWindows(facts.router, end, complete, runs))
     return found
 
 
@@ -76,13 +83,13 @@ def _runs(
     boots: Mapping[str, Mapping[str, int]],
     seen: Mapping[str, Sequence[Pair]],
     edges: Edges,
-) -> list[tuple[int, int, bool]]:
-    """Return the first and last time of each run, and whether it was stopped."""
-    runs = []
+) -> dict[int, Pair]:
+    """Return the first and last time of each run, by boot."""
+    runs = {}
     for boot, facts in boots.items():
         run = f"{router}/{boot}"
         intervals = seen.get(run, ())
         first = edges.get(run, {}).get(str(intervals[0][0])) if intervals else None
         begin = facts["last_at"] if first is None else first[0]
-        runs.append((begin, facts["last_at"], "stopped_at" in facts))
+        runs[int(boot)] = (begin, facts["last_at"])
     return runs

@@ -3,28 +3,22 @@
 from collections.abc import Iterable, Sequence
 
 from heliograph.documents import JsonMapping
-from heliograph.pipeline.jobs.routers import RouterFacts
+from heliograph.pipeline.jobs.routers import SERVING, RouterFacts, until_at
 from heliograph.pipeline.jobs.windows import Gap
 from heliograph.pipeline.objectives.budget import WINDOWS
 
-__all__ = ["SILENT_AFTER", "first_at", "incomplete_windows", "until_at"]
+__all__ = ["SILENT_AFTER", "first_at", "incomplete_windows"]
 
 SECOND = 1_000_000
-PARTS = ("smp", "ntf")
 SILENT_AFTER = 3600 * SECOND
 """Microseconds after which a router that was not stopped is no longer just quiet: its journal may
 not have arrived."""
 
 
-def until_at(routers: Iterable[RouterFacts]) -> int:
-    """Return the time at which the windows end: of the newest event of all routers, 0 if none."""
-    return max((item.last_at for item in routers if item.part in PARTS), default=0)
-
-
 def first_at(notes: JsonMapping) -> int:
     """Return when the oldest known run of a router began, 0 if there is none."""
     begun = [
-        int(boot) for known in notes.values() if known["part"] in PARTS for boot in known["boots"]
+        int(boot) for known in notes.values() if known["part"] in SERVING for boot in known["boots"]
     ]
     return min(begun, default=0)
 
@@ -37,8 +31,8 @@ def incomplete_windows(
     What is in quarantine has no time, so that no window is complete while there is something.
     """
     until = until_at(routers)
-    serving = [item for item in routers if item.part in PARTS]
-    ours = [gap for gap in gaps if gap.part in PARTS]
+    serving = [item for item in routers if item.part in SERVING]
+    ours = [gap for gap in gaps if gap.part in SERVING]
     silent = [
         item
         for item in serving

@@ -4,12 +4,17 @@ Computed from new events only, and additive: parts of the same bucket are summed
 few hours of them, so that the table stays small.
 """
 
+from collections.abc import Iterable, Mapping
+from itertools import chain
+
 from pyspark.sql import Column, DataFrame, functions as f
+
+from heliograph.pipeline.jobs.routers import RouterFacts
 
 BUCKET = 10 * 1_000_000
 """Microseconds."""
 KEPT = 4 * 3600 * 1_000_000
-"""Microseconds that rates are kept: longer than a baseline."""
+"""Microseconds that rates are kept before a router's newest event: longer than a baseline."""
 KEYS = ("bucket", "router", "metric", "subject", "parent")
 
 TOKEN, SUBSCRIPTION, SERVER, SOURCE = "token", "subscription", "server", "source"
@@ -25,8 +30,33 @@ _NMSG = ("nmsg_stored", "nmsg_repeated", "nmsg_dropped")
 _ANSWERS = ("push_accepted", "push_rejected", "push_retried")
 
 
-def rates(events: DataFrame, since: int = 0) -> DataFrame:
-    """Count events of notification routers, not before `since`, by bucket, metric and subject."""
+def since_by_router(routers: Iterable[RouterFacts]) -> dict[str, int]:
+    """Return from when on rates are needed, by each notification router that is not retired.
+
+    That depends on its own newest event: another clock, or a journal that is behind, changes
+    nothing.
+    """
+    return {
+        item.router: item.last_at - KEPT
+        for item in routers
+        if item.part == "ntf" and not item.retired
+    }
+
+
+def is_needed(at: Column, since: Mapping[str, int]) -> Column:
+    """Return whether a row of `router` at the time `at` is needed; False for other routers."""
+    if not since:
+        return f.lit(False)
+    pairs = ((f.lit(name), f.lit(time).cast("long")) for name, time in since.items())
+    first = f.create_map(*chain.from_iterable(pairs))[f.col("router")]
+    return f.coalesce(at >= first, f.lit(False))
+
+
+def rates(events: DataFrame, since: Mapping[str, int] | None = None) -> DataFrame:
+    """Count events of notification routers by bucket, metric and subject.
+
+    With `since`, only those that `is_needed` selects.
+    """
     kind, mode = f.col("kind"), f.col("mode")
     is_nmsg = kind.isin(*_NMSG)
     is_answer = kind.isin(*_ANSWERS)
@@ -61,7 +91,7 @@ def rates(events: DataFrame, since: int = 0) -> DataFrame:
     counted = is_nmsg | is_answer | is_counted | is_timed | is_verified
     counted = counted | kind.isin("token_registered", "registrations_counted")
     at = f.unix_micros("at")
-    is_recent = (f.col("part") == "ntf") & (at >= since)
+    is_recent = (f.col("part") == "ntf") & (f.lit(True) if since is None else is_needed(at, since))
     chosen = events.where(is_recent & counted).select(
         (at - f.pmod(at, f.lit(BUCKET))).alias("bucket"),
         "router",

@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from heliograph.documents import JsonMapping
 from heliograph.journal.heads import HEARTBEAT, Head
 from heliograph.pipeline.intervals import IntervalsByRun
+from heliograph.pipeline.jobs.routers import SERVING
 from heliograph.pipeline.jobs.windows import Gap
 from heliograph.pipeline.vocabulary import DELIVERED
 
 MAX_AGE = 7200.0
 """Seconds after which heads that were read say nothing about now."""
-SERVING = ("smp", "ntf")
-"""Parts that run all the time; phones may be away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +45,7 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
+    boot: int
     until: int
     is_over: bool
     has_head: bool
@@ -92,10 +92,12 @@ def lags(
     for router, part in _serving(notes, heads).items():
         runs = _runs(router, seen, notes, heads)
         name = f"{router} ({part})"
-        going = [run.until for run in runs if not run.is_over]
         last = max((run.until for run in runs), default=0)
-        if going and min(going) < oldest:
-            found.append(Lag(name, min(going), "it has not stopped, and has written nothing since"))
+        going = sorted((run.until, run.boot) for run in runs if not run.is_over)
+        if going and going[0][0] < oldest:
+            until, boot = going[0]
+            name = f"{router}/{boot} ({part})" if len(going) > 1 else name
+            found.append(Lag(name, until, "it has not stopped, and has written nothing since"))
         elif runs and not runs[-1].has_head and not (heads.is_stored and last > heads.at * 1e6):
             found.append(Lag(name, last, "the head of its last run is gone"))
     return found
@@ -153,10 +155,13 @@ def _run(
     recoveries: Sequence[int],
 ) -> _Run:
     until = facts.get("last_at", boot)
-    is_over = "stopped_at" in facts or any(at > until for at in recoveries)
-    if head is not None:
-        is_waiting = head.run in waiting
-        is_over = (is_over or head.ended) and not is_waiting
-        if covers(seen, head):
-            until = max(until, head.at)
-    return _Run(until, is_over, head is not None)
+    if "retired" in facts:
+        return _Run(boot, until, True, head is not None)
+    is_over = "stopped_at" in facts
+    if head is None:
+        return _Run(boot, until, is_over or any(at > until for at in recoveries), False)
+    # A recovery says nothing here: each process of a router records one, also beside this run.
+    is_over = (is_over or head.ended) and head.run not in waiting
+    if covers(seen, head):
+        until = max(until, head.at)
+    return _Run(boot, until, is_over, True)

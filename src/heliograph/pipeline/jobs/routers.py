@@ -1,7 +1,7 @@
 """The runs of routers: when each wrote last, recovered, stopped or was killed."""
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -43,10 +43,14 @@ def with_summary(notes: Notes, summary: "Summary") -> JsonObject:
         known = merged.setdefault(router, {"part": summary.parts[router], "boots": {}})
         known.pop("retired", None)  # it has written again
         for boot, facts in boots.items():
-            keep_greatest(known["boots"].setdefault(boot, {}), facts)
+            run = known["boots"].setdefault(boot, {})
+            run.pop("retired", None)
+            keep_greatest(run, facts)
     return merged
 
 
+SERVING = ("smp", "ntf")
+"""Parts that run all the time; phones may be away."""
 GRACE = 300.0
 """Seconds by which the journals of two routers may differ."""
 RETIRE_AFTER = 7 * 86_400.0
@@ -56,7 +60,8 @@ RETIRE_AFTER = 7 * 86_400.0
 def router_facts(
     notes: Notes, retire_after: float = RETIRE_AFTER, until: Mapping[str, int | None] | None = None
 ) -> list[RouterFacts]:
-    """Return the facts of each router. Silence is measured against the newest event of all.
+    """Return the facts of each router. Silence is measured by what messaging and notification
+    routers wrote: the clock of a phone may be days ahead.
 
     `until` are times until which routers are known, also if they recorded nothing; None for those
     that have ended.
@@ -70,7 +75,7 @@ def router_facts(
         found = [
             _known(item, until[item.router]) if item.router in until else item for item in found
         ]
-    oldest = newest_at(found) - int(retire_after * 1e6)
+    oldest = until_at(found) - int(retire_after * 1e6)
     return [replace(item, retired=True) if item.last_at < oldest else item for item in found]
 
 
@@ -85,17 +90,26 @@ def newest_at(routers: Sequence[RouterFacts]) -> int:
     return max((item.last_at for item in routers), default=0)
 
 
+def until_at(routers: Iterable[RouterFacts]) -> int:
+    """Return the time of the newest event of messaging and notification routers, 0 if none."""
+    return max((item.last_at for item in routers if item.part in SERVING), default=0)
+
+
 def watermark(routers: Sequence[RouterFacts]) -> int:
     """Return the time that all running messaging and notification routers have passed."""
-    serving = [item for item in routers if item.part in ("smp", "ntf") and not item.retired]
+    serving = [item for item in routers if item.part in SERVING and not item.retired]
     running = [item.last_at for item in serving if not item.stopped]
     return min(running, default=newest_at(routers))
 
 
-def retire(notes: Notes, router: str, part: str) -> JsonObject:
-    """Mark a router as retired, also one of which no event was ingested."""
+def retire(notes: Notes, name: str, part: str) -> JsonObject:
+    """Mark a router, or its run `ROUTER/BOOT`, as retired, also without any event ingested."""
+    router, _, boot = name.partition("/")
     known = notes.get(router, {"part": part, "boots": {}})
-    return {**notes, router: {**known, "retired": True}}
+    if not boot:
+        return {**notes, router: {**known, "retired": True}}
+    run = {"last_at": int(boot), **known["boots"].get(boot, {}), "retired": 1}
+    return {**notes, router: {**known, "boots": {**known["boots"], boot: run}}}
 
 
 def without_old_boots(notes: Notes, before: int) -> JsonObject:

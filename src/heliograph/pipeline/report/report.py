@@ -14,7 +14,7 @@ from heliograph.documents import JsonObject
 from heliograph.pipeline import views
 from heliograph.pipeline.account import Verdict, verdict
 from heliograph.pipeline.jobs import health, stats
-from heliograph.pipeline.jobs.reach import describe_lag, without_receivers
+from heliograph.pipeline.jobs.reach import describe_lag
 from heliograph.pipeline.jobs.routers import watermark
 from heliograph.pipeline.jobs.stats import DailyLine
 from heliograph.pipeline.objectives.describing import COLUMNS, table_rows
@@ -145,27 +145,21 @@ def collect(
     )
     settled = ("shown", "accepted", "coalesced")
     carried = sum(of_outcome[outcome]["counted"] for outcome in settled if outcome in of_outcome)
+    counted_as = {outcome: row["n"] for outcome, row in of_outcome.items()}
     return Report(
         first.isoformat(),
         last.isoformat(),
         datetime.fromtimestamp(made_at, UTC).isoformat(timespec="seconds"),
-        {outcome: of_outcome[outcome]["n"] for outcome in OUTCOMES if outcome in of_outcome},
+        {outcome: counted_as[outcome] for outcome in OUTCOMES if outcome in counted_as},
         carried / accepted if accepted else None,
         dict(pipeline.offsets.counts),
         tables,
         sum(gap.events for gap in gaps),
         _explained(pipeline, first, last) if UNACCOUNTED in of_outcome else 0,
         {o: row["recovered"] for o, row in of_outcome.items() if row["recovered"]},
-        _lags(pipeline, {outcome: row["n"] for outcome, row in of_outcome.items()}),
+        tuple(map(describe_lag, pipeline.lags(counted_as, made_at))),
         _utc(until) if (until := watermark(pipeline.routers())) else "",
     )
-
-
-def _lags(pipeline: Pipeline, outcomes: dict[str, int]) -> tuple[str, ...]:
-    """Describe what lagged when the journals were looked at last."""
-    notes = pipeline.offsets.routers
-    found = (*pipeline.lags(pipeline.heads.at), *without_receivers(outcomes, notes))
-    return tuple(map(describe_lag, found))
 
 
 def _explained(pipeline: Pipeline, first: date, last: date) -> int:
