@@ -30,6 +30,7 @@ from pyspark.sql import functions as f
 
 from bench import history
 from bench.harness import tree_cpu
+from heliograph.journal.storage.settings import JournalSettings
 from heliograph.pipeline.account import Account
 from heliograph.pipeline.ingesting.ingester import BatchResult
 from heliograph.pipeline.jobs import ledger, outcomes
@@ -51,7 +52,7 @@ PLAN_RUNS = 40
 """Of a few events: most of what Java has to compile is Spark's planner."""
 SUMMED = (*outcomes.MILESTONES, *outcomes.LATENCIES, "first_at")
 STREAM_SECONDS = 40.0
-SEAL = 0.5
+SEAL = JournalSettings().stream_seal_after
 
 CORE = """
 WITH events AS (SELECT *, epoch_us("at") AS us FROM read_parquet($files)),
@@ -276,7 +277,7 @@ def _line(name: str, events: int, costs: list[Cost], than: list[Cost] | None = N
 
 
 def _bench_stream(spark: Spark, work: Path) -> None:
-    """Measure from event to readable row, with a segment each half second as routers seal them."""
+    """Measure from event to readable row, with segments as often as routers seal them."""
     from tests.pipeline.support import Scribe, write_segment
 
     journal = work / "journal"

@@ -15,7 +15,7 @@ class JournalSettings:
 
     sync_interval: float = 0.05
     seal_after: float = 5.0
-    stream_seal_after: float = 0.5
+    stream_seal_after: float = 0.25
     """The same while a pipeline streams."""
     seal_bytes: int = 16 * MEBIBYTE
     max_bytes: int = 1024 * MEBIBYTE

@@ -182,7 +182,7 @@ class JournalOptions:
     seal_seconds: float = option(
         5.0,
         "How old an event gets before others can read it. Less makes more and smaller files. While"
-        " a pipeline streams, it is at most half a second.",
+        " a pipeline streams, it is at most a quarter of a second.",
         unit="seconds",
         above=0,
         maximum=3600,
