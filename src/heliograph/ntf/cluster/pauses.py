@@ -58,7 +58,8 @@ def read(tx: Transaction, since: int) -> tuple[int, list[_Row]]:
     """Return the database's time, and the pauses that were added since an earlier one."""
     now = tables.now(tx)
     rows = tx.query(
-        "SELECT provider, host, failures, until FROM pauses WHERE at > ? AND until > ? LIMIT ?",
+        "SELECT provider, host, failures, until FROM pauses WHERE at > ? AND until > ?"
+        " ORDER BY host LIMIT ?",  # those of a whole provider, which name no host, come first
         (since - LATE_MS, now, MAX_READ),
     )
     return now, [
