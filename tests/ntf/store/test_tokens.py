@@ -206,8 +206,7 @@ def test_deleting_leaves_nothing(tx: Transaction) -> None:
 
 
 def test_wake_ups_are_due_one_interval_after_the_request_or_the_last_one(tx: Transaction) -> None:
-    """The first is early by a share that the token ID has: here none."""
-    token = register(tx, replace(a_new_token(), token_id=bytes(24)))
+    token = register(tx, a_new_token())
 
     def due_at() -> object:
         [[minutes, at]] = tx.query("SELECT cron_minutes, cron_due_at FROM tokens")
@@ -224,17 +223,6 @@ def test_wake_ups_are_due_one_interval_after_the_request_or_the_last_one(tx: Tra
     wakeups.request_cron(tx, token.token_id, 0, NOW + 5)
     assert due_at() == (0, None)
     wakeups.request_cron(tx, b"nobody", 30, NOW)
-
-
-def test_first_wake_ups_are_spread_over_the_last_quarter_of_the_interval(tx: Transaction) -> None:
-    tokens = [register(tx, a_new_token()) for _ in range(200)]
-    for token in tokens:
-        wakeups.request_cron(tx, token.token_id, 20, NOW)
-    rows = tx.query("SELECT cron_due_at FROM tokens ORDER BY cron_due_at")
-    minutes = [(at - NOW) / 60_000 for (at,) in rows]
-    assert 15 <= minutes[0] < 16
-    assert 19 < minutes[-1] <= 20
-    assert 17 < minutes[100] < 18
 
 
 def test_a_clock_that_was_ahead_is_corrected_in_pages(tx: Transaction) -> None:

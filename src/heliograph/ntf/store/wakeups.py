@@ -54,19 +54,16 @@ class CronDue(NamedTuple):
 
 
 def request_cron(tx: Transaction, token_id: bytes, minutes: int, now: int) -> None:
-    """Set the interval of periodic wake-ups.
+    """Set the interval of periodic wake-ups; the first is due one interval from now.
 
-    The first is due within the last quarter of the interval, at a share that the random token ID
-    has: so tokens that are registered together are not woken together. A changed interval counts
-    from the last wake-up.
+    A changed interval counts from the last wake-up.
     """
     rows = tx.query("SELECT cron_minutes, cron_due_at FROM tokens WHERE token_id = ?", (token_id,))
     for before, due_at in rows:
         if not minutes:
             due_at = None
         elif due_at is None:
-            share = int.from_bytes(token_id[:4]) / 2**32
-            due_at = now + minutes * 60_000 - int(most_early(minutes) * share)
+            due_at = now + minutes * 60_000
         else:
             due_at = max(due_at + (minutes - before) * 60_000, now)
         set_cron(tx, token_id, minutes, due_at)
