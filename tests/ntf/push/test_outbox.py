@@ -30,6 +30,7 @@ from heliograph.push.provider import (
     RetryLater,
 )
 from heliograph.runtime.backoff import Backoff
+from heliograph.runtime.clock import steady_time
 from heliograph.wire.ntf.push import CheckMessagesPush, MessagePush, VerificationPush
 from heliograph.wire.ntf.tokens import InvalidReason, PushProvider, TokenStatus
 from tests.ntf.support import FAST, Recorder, a_device, a_new_token, now_ms
@@ -686,6 +687,20 @@ async def test_a_clock_that_jumps_for_a_moment_delays_nothing(
 
 @pytest.mark.usefixtures("frequent_expiry")
 async def test_what_a_wrong_clock_postponed_is_due_again(rig: OutboxRig) -> None:
+    await rig.receive(await rig.token(), offer=False)
+    far = now_ms() + 4 * 86_400_000
+    await rig.database.write(lambda tx: tx.execute("UPDATE pending_pushes SET next_at = ?", (far,)))
+    rig.outbox.wake()
+    await rig.until_none_pending()
+
+
+@pytest.mark.usefixtures("frequent_expiry")
+async def test_a_clock_that_was_wrong_for_days_is_set_right(
+    rig: OutboxRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(outbox, "steady_time", lambda: steady_time() + 4 * 86_400)
+        await rig.outbox._take_due()
     await rig.receive(await rig.token(), offer=False)
     far = now_ms() + 4 * 86_400_000
     await rig.database.write(lambda tx: tx.execute("UPDATE pending_pushes SET next_at = ?", (far,)))

@@ -176,7 +176,7 @@ class Outbox:
             lane.waiting = not has_room
             if has_room and self._coordinator.may_send:  # else others may, if it claims nothing
                 windows[kind.text] = lane.window
-        expires = now >= self._expire_at and self._coordinator.is_leader
+        expires = time.monotonic() >= self._expire_at and self._coordinator.is_leader
         owner = self._coordinator.owner
 
         def take(
@@ -197,7 +197,7 @@ class Outbox:
         if len(expired) >= pending.MAX_EXPIRED_PER_PAGE:
             self._wake.set()
         elif expires:
-            self._expire_at = now + EXPIRE_INTERVAL
+            self._expire_at = time.monotonic() + EXPIRE_INTERVAL
         if expired:
             logger.warning("%d pushes expired undelivered", len(expired))
             self._observer.pushes.expired(expired)
