@@ -1,4 +1,5 @@
 import io
+import json
 import logging
 import os
 import threading
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.runtime.log_writer import BackgroundHandler, dropped_lines
+from heliograph.runtime.logs import JsonFormatter
 
 
 def _record(text: str) -> logging.LogRecord:
@@ -76,3 +78,30 @@ def test_a_record_that_cannot_be_formatted(
     handler.close()
     assert stream.getvalue() == "next\n"
     assert "Logging error" in capsys.readouterr().err
+
+
+class _SlowStream(io.StringIO):
+    """A stream that writes nothing until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.released.wait(10)
+        return super().write(text)
+
+
+def test_every_line_of_a_json_log_is_an_object() -> None:
+    stream = _SlowStream()
+    handler = BackgroundHandler(stream, max_queued=200)
+    handler.setFormatter(JsonFormatter())
+    for text in ("first", "x" * 200, "x" * 200):
+        handler.handle(_record(text))
+    stream.released.set()
+    handler.flush()
+    handler.handle(_record("last"))
+    handler.flush()
+    handler.close()
+    messages = [json.loads(line)["message"] for line in stream.getvalue().splitlines()]
+    assert messages == ["first", "2 log lines were dropped: nobody read them in time", "last"]

@@ -24,6 +24,11 @@ def dropped_lines() -> int:
     return _dropped
 
 
+def _report_of(count: int) -> logging.LogRecord:
+    message = "%d log lines were dropped: nobody read them in time"
+    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, message, (count,), None)
+
+
 class BackgroundHandler(logging.Handler):
     """Write records to a stream on a thread of its own."""
 
@@ -50,7 +55,7 @@ class BackgroundHandler(logging.Handler):
             _dropped += 1
             return
         if self._missing:
-            line = f"{self._missing} log lines were dropped: nobody read them in time\n{line}"
+            line = self.format(_report_of(self._missing)) + "\n" + line
             self._missing = 0
         self._queued += len(line)
         self._lines.put(line)
