@@ -59,6 +59,7 @@ from tests.waiting import eventually, until
 NO_AUTH = ntf.ERR(ErrorCode.CMD_NO_AUTH)
 HAS_AUTH = ntf.ERR(ErrorCode.CMD_HAS_AUTH)
 SYNTAX = ntf.ERR(ErrorCode.CMD_SYNTAX)
+PROHIBITED = ntf.ERR(ErrorCode.CMD_PROHIBITED)
 INTERNAL = ntf.ERR(ErrorCode.INTERNAL)
 ADDRESS = ServerAddress(Scheme.SMP, (decode_host("192.0.2.1"),), "", fixed_bytes("smp"))
 
@@ -242,11 +243,11 @@ async def test_test_tokens_are_refused_unless_enabled(small_world: NtfWorld) -> 
     finally:
         NtfRouter.start = start  # type: ignore[method-assign]
     refused = await small_world.phone(a_device(PushProvider.APNS_TEST))
-    assert await refused.tnew() == AUTH
+    assert await refused.tnew() == PROHIBITED
     fcm = ntf.TNEW(FcmDeviceToken("token"), refused.keys.public, refused.dh_keys.public)
-    assert await refused.ask(fcm) == AUTH
+    assert await refused.ask(fcm) == PROHIBITED
     allowed = await small_world.registered(a_device(PushProvider.APNS_PROD))
-    assert await allowed.trpl(a_device(PushProvider.APNS_TEST)) == AUTH
+    assert await allowed.trpl(a_device(PushProvider.APNS_TEST)) == PROHIBITED
     assert await allowed.tchk() is TokenStatus.ACTIVE
 
 

@@ -204,6 +204,25 @@ async def test_tokens_that_are_not_hex(
     assert len(apns.record) == 0
 
 
+@pytest.mark.parametrize("token", [b"efgh", b"xyzw", b"qwer", b"a"])
+async def test_test_tokens_may_be_words(
+    apns: Simulator, provider: ApnsProvider, token: bytes
+) -> None:
+    """The reference's tests register such ones; what they are is the simulator's to judge."""
+    device = APNSDeviceToken(PushProvider.APNS_TEST, token)
+    assert await provider.send(delivery(device)) == DeviceTokenInvalid(InvalidReason.BAD, 400)
+    assert len(apns.record) == 1
+
+
+@pytest.mark.parametrize("token", [b"", b"..", b"a/b", b"a b", b"a\r\n", b"a?b", b"a" * 201])
+async def test_test_tokens_that_are_no_part_of_a_path(
+    apns: Simulator, provider: ApnsProvider, token: bytes
+) -> None:
+    device = APNSDeviceToken(PushProvider.APNS_TEST, token)
+    assert await provider.send(delivery(device)) == DeviceTokenInvalid(InvalidReason.BAD)
+    assert len(apns.record) == 0
+
+
 # What comes back
 
 

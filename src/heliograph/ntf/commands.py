@@ -50,6 +50,7 @@ logger = logging.getLogger(__name__)
 
 OK = ntf.OK()
 SYNTAX = ntf.ERR(ErrorCode.CMD_SYNTAX)
+PROHIBITED = ntf.ERR(ErrorCode.CMD_PROHIBITED)
 MIN_CRON_MINUTES = 20
 
 Subscribe = Callable[[ServerRecord, QueueKey], None]
@@ -256,7 +257,7 @@ class Commands:
     def _refusal(self, device: DeviceToken) -> ntf.ERR | None:
         """Return the error if the device cannot be pushed to."""
         if device.provider not in self._providers:
-            return AUTH
+            return PROHIBITED
         if isinstance(device, APNSDeviceToken):
             return None  # whatever it is: the provider knows which tokens are valid
         try:
