@@ -22,6 +22,18 @@ from tests.runtime.reference import control
 from tests.smp.support import AUTH, OK, World, create, create_notified
 
 USER, ADMIN = "auth users", "auth admins"
+LABELS = [
+    *("fromTime", "qCreated", "qSecured", "qDeletedAll", "qDeletedAllB", "qDeletedNew"),
+    *("qDeletedSecured", "daily active queues", "qSub", "qSubAllB", "qSubEnd", "qSubEndB"),
+    "other SUB events (auth, duplicate, prohibited)",
+    *("msgSent", "msgRecv", "msgRecvGet", "msgGet", "msgGetNoMsg"),
+    "other GET events (auth, duplicate, prohibited)",
+    *("msgSentNtf", "msgRecvNtf", "msgNtfs", "msgNtfsB", "msgNtfExpired"),
+    *("qCount", "qCount 2", "notifiers", "msgCount", "ntfCount"),
+    *("pRelays", "pRelaysOwn", "pMsgFwds", "pMsgFwdsOwn", "pMsgFwdsRecv"),
+    *("rcvServiceCount", "ntfServiceCount", "rcvServiceQueuesCount", "ntfServiceQueuesCount"),
+]
+"""Of the reference's `stats`, in its order."""
 
 
 @pytest.fixture(autouse=True)
@@ -132,6 +144,7 @@ async def test_numbers(small_world: World, tmp_path: Path) -> None:
         assert await queue.nsub(ntf) == smp.SOK()
         assert await queue.send(alice, b"hello") == OK
         stats = dict(line.split(": ", 1) for line in await talk(port, USER, "stats"))
+        assert list(stats) == LABELS
         assert stats["qCreated"] == stats["msgSent"] == stats["daily active queues"] == "1"
         assert stats["other SUB events (auth, duplicate, prohibited)"] == "(0,0,0)"
         assert stats["pRelays"].startswith("requests=0, successes=0, errorsConnect=0")

@@ -21,7 +21,7 @@ import resource
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from heliograph.db.errors import DatabaseError
@@ -47,15 +47,18 @@ _QUEUE_STATS = (
     ("qDeletedAllB", "batches.DEL"),
     ("qDeletedNew", "queues_deleted_new"),
 )
-_MESSAGE_STATS = (
+_SUBSCRIPTION_STATS = (
     ("qSub", "subscribed_pending"),
     ("qSubAllB", "batches.SUB"),
     ("qSubEnd", "subscription_ended"),
     ("qSubEndB", "subscription_ended"),
+)
+_MESSAGE_STATS = (
     ("msgSent", "messages_sent"),
     ("msgRecv", "messages_received"),
     ("msgRecvGet", "messages_received_by_get"),
-    ("msgGetNoMsg", "messages_get_empty"),
+)
+_NOTIFICATION_STATS = (
     ("msgSentNtf", "messages_notify_sent"),
     ("msgRecvNtf", "messages_received_notified"),
     ("msgNtfs", "notifications_delivered"),
@@ -185,26 +188,23 @@ class SmpControlPort(ControlPort):
     # Numbers.
 
     def _stats_lines(self, role: Role) -> Iterator[str]:
+        """Return the reference's lines, in its order."""
         now = time.time()
         self._stats.refresh(now)
         count, totals = self._stats.period(), self._collector.totals
         since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(self._stats.since))
         yield f"fromTime: {since}"
-        for label, name in _QUEUE_STATS:
-            yield f"{label}: {count.get(name, 0)}"
+        yield from _lines(count, _QUEUE_STATS)
         yield f"qDeletedSecured: {count['queues_deleted'] - count['queues_deleted_new']}"
         yield f"daily active queues: {self._stats.active.all.count('day', now)}"
-        for label, name in _MESSAGE_STATS:
-            yield f"{label}: {count.get(name, 0)}"
+        yield from _lines(count, _SUBSCRIPTION_STATS)
+        yield _others(count, "SUB", "subscribed_again", "subscribe_prohibited")
+        yield from _lines(count, _MESSAGE_STATS)
         got = count["messages_get"] - count["messages_get_empty"] - count["messages_get_again"]
         yield f"msgGet: {got}"
-        for command, again, prohibited in (
-            ("SUB", "subscribed_again", "subscribe_prohibited"),
-            ("GET", "messages_get_again", "messages_get_prohibited"),
-        ):
-            refused = count.get(f"refused.{command}", 0)
-            events = f"({refused},{count[again]},{count[prohibited]})"
-            yield f"other {command} events (auth, duplicate, prohibited): {events}"
+        yield f"msgGetNoMsg: {count['messages_get_empty']}"
+        yield _others(count, "GET", "messages_get_again", "messages_get_prohibited")
+        yield from _lines(count, _NOTIFICATION_STATS)
         for label, value in (
             ("qCount", totals.queues),
             ("qCount 2", totals.queues),
@@ -271,6 +271,16 @@ class SmpControlPort(ControlPort):
         for number, connection in enumerate(self._listener.connections):
             state = "handshake" if connection.established is None else "connected"
             yield f"{self._port},{number},event loop,{state},"
+
+
+def _lines(count: Mapping[str, int], labels: Iterable[tuple[str, str]]) -> Iterator[str]:
+    return (f"{label}: {count.get(name, 0)}" for label, name in labels)
+
+
+def _others(count: Mapping[str, int], command: str, again: str, prohibited: str) -> str:
+    events = (count.get(f"refused.{command}", 0), count[again], count[prohibited])
+    numbers = ",".join(map(str, events))
+    return f"other {command} events (auth, duplicate, prohibited): ({numbers})"
 
 
 def _process_lines() -> Iterator[str]:
