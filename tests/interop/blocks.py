@@ -1,6 +1,7 @@
 """A client that sees blocks, as the reference's tests of its server do."""
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,10 +46,17 @@ class Handle:
     def send(
         self, corr_id: bytes, command: Any, entity_id: bytes = b"", key: bytes | None = None
     ) -> None:
-        request = ClientRequest(command, entity_id, key)
+        self.send_many([(corr_id, command, entity_id, key)])
+
+    def send_many(self, commands: Iterable[tuple[bytes, Any, bytes, bytes | None]]) -> None:
+        """Send commands in one block, if they fit."""
         established = self.peer.client.established
-        transmission = encode_request(established, SMP, corr_id, request)
-        self.peer.client._connection.send([transmission])
+        self.peer.client._connection.send(
+            [
+                encode_request(established, SMP, corr_id, ClientRequest(command, entity_id, key))
+                for corr_id, command, entity_id, key in commands
+            ]
+        )
 
     def send_raw(self, corr_id: bytes, command: bytes, entity_id: bytes, auth: bytes) -> None:
         """Send whatever bytes as a command."""

@@ -139,6 +139,33 @@ async def test_many_queues_without_correlation_ids(world: World) -> None:
         await handle.peer.close()
 
 
+@pytest.mark.parametrize(("count", "together"), [(1, 1), (2, 1), (6, 0)])
+async def test_subscribe_many_queues_with_messages(world: World, count: int, together: int) -> None:
+    """All answers come first, so that none of them is late; a message follows if there is room."""
+    r, s = await Handle.open(world), await Handle.open(world)
+    queues = [await create(r, algorithm=Algorithm.ED25519) for _ in range(count)]
+    await r.peer.close()
+    for queue in queues:
+        assert await s.ask(b"1", sending(b"hello"), queue.snd_id) == OK
+    r = await Handle.open(world)
+    corr_ids = [os.urandom(24) for _ in queues]
+    r.send_many(
+        [
+            (corr_id, smp.SUB(), queue.rcv_id, queue.recipient.private)
+            for corr_id, queue in zip(corr_ids, queues, strict=True)
+        ]
+    )
+    block = await r.block()
+    answers, messages = block[:count], block[count:]
+    assert [answer.corr_id for answer in answers] == corr_ids
+    assert [answer.message for answer in answers] == [SOK] * count
+    assert len(messages) == together
+    messages += [await r.one() for _ in range(count - together)]
+    for queue, push in zip(queues, messages, strict=True):
+        assert (push.corr_id, push.entity_id) == (b"", queue.rcv_id)
+        assert queue.body(push.message) == b"hello"
+
+
 async def test_switch_the_subscription(world: World) -> None:
     rh1, rh2, sh = [await Handle.open(world) for _ in range(3)]
     queue = await create(rh1)

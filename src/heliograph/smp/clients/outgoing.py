@@ -11,6 +11,9 @@ from heliograph.wire.smp import SmpResponse
 
 logger = logging.getLogger(__name__)
 
+MAX_BESIDE_MESSAGE = 3
+"""So many answers to SUB fit into the block of a message."""
+
 AnyRequest = Request[Any]
 """A request of which only the IDs matter, whatever the command."""
 
@@ -23,6 +26,7 @@ class ReplyBuffer:
 
     def __init__(self) -> None:
         self._messages: dict[SmpClient, list[Answer]] = {}
+        self._last: dict[SmpClient, list[Answer]] = {}
         self._ended: list[tuple[SmpClient, list[Answer]]] = []
         self._answered: dict[SmpClient, int] = {}
 
@@ -36,6 +40,10 @@ class ReplyBuffer:
 
     def push(self, client: SmpClient, entity_id: bytes, message: SmpResponse) -> None:
         self._push(client, Answer(b"", entity_id, message))
+
+    def push_last(self, client: SmpClient, entity_id: bytes, message: SmpResponse) -> None:
+        """Push after all answers, which must not be late because of it."""
+        self._last.setdefault(client, []).append(Answer(b"", entity_id, message))
 
     def _push(self, client: SmpClient, message: Answer) -> None:
         messages = self._messages.get(client)
@@ -51,15 +59,20 @@ class ReplyBuffer:
             self._ended.append((client, messages))
 
     def pending(self, client: SmpClient) -> int:
-        return len(self._messages.get(client, ()))
+        return len(self._messages.get(client, ())) + len(self._last.get(client, ()))
 
     def flush(self) -> None:
         ended, messages, answered = self._ended, self._messages, self._answered
+        last, self._last = self._last, {}
         self._ended, self._messages, self._answered = [], {}, {}
         for client, items in ended:
             self._send(client, items, 0)
         for client, items in messages.items():
+            if len(items) <= MAX_BESIDE_MESSAGE:
+                items += last.pop(client, ())
             self._send(client, items, answered.get(client, 0))
+        for client, items in last.items():
+            self._send(client, items, 0)
 
     def _send(self, client: SmpClient, messages: list[Answer], answered: int) -> None:
         try:

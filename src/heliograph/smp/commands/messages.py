@@ -31,6 +31,7 @@ from heliograph.wire.smp.fields import MsgFlags
 from heliograph.wire.smp.messages import RCV_MESSAGE_SIZE, RcvMessage, RcvQuota, encode_rcv_message
 
 OK = smp.OK()
+Push = Callable[[SmpClient, bytes, smp.MSG], None]
 MAX_PENDING = 32
 """Messages buffered for one client, each a block, before further ones wait in the store."""
 
@@ -113,7 +114,8 @@ class MessageCommands:
             context.outgoing.answer(client, request, sok)
             if context.subscribers.of_queue(queue) is not client:
                 self._end(client, queue)  # END must not come before the answer
-            self._push(client, queue, subscription, peeked.messages.get(queue.recipient_id))
+            message = peeked.messages.get(queue.recipient_id)
+            self._push(client, queue, subscription, message, context.outgoing.push_last)
 
         def undo() -> None:
             subscription.answering = False
@@ -250,16 +252,17 @@ class MessageCommands:
         queue: QueueRecord,
         subscription: QueueSubscription,
         message: StoredMessage | None,
+        push: Push | None = None,
     ) -> None:
         if message is None or client.subscriptions.get(queue.recipient_id) is not subscription:
             return
-        pending = self._context.outgoing.pending(client)
-        if not client.connection.is_writable or pending >= MAX_PENDING:
+        outgoing = self._context.outgoing
+        if not client.connection.is_writable or outgoing.pending(client) >= MAX_PENDING:
             client.waiting[queue.recipient_id] = queue
             self._paused.add(client)
             return
         subscription.deliver(message)
-        self._context.outgoing.push(client, queue.recipient_id, _encrypt(queue, message))
+        (push or outgoing.push)(client, queue.recipient_id, _encrypt(queue, message))
 
     def _answer_with_message(
         self,
