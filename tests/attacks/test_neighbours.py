@@ -20,7 +20,7 @@ from heliograph.runtime.authority import Authority
 from heliograph.sim.providers.simulator import Simulator
 from heliograph.sim.providers.webpush import WebPushService
 from heliograph.transport.client import ClientConfig
-from heliograph.wire import ntf
+from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import ServerAddress, decode_host
 from heliograph.wire.ntf.tokens import PushProvider, WPDeviceToken
 from tests.keys import fixed_p256_key
@@ -263,3 +263,28 @@ async def test_routers_that_are_silent(small_world: NtfWorld, is_large: bool) ->
         await small_world.send(queue)
         await phone.notified_of(queue)
         assert time.monotonic() - started < 2 * IN_TIME
+
+
+@pytest.mark.parametrize("event", ["NMSG", "DELD"])
+async def test_subscriptions_deleted_here_only(
+    sqlite_url: str, tmp_path: Path, event: str, is_large: bool
+) -> None:
+    """The messaging router does not learn of SDEL: what it goes on to send is no abuse."""
+    settings = replace(SETTINGS, subscriber=replace(SETTINGS.subscriber, worthless_rate=1.0))
+    async with a_world(sqlite_url, tmp_path, settings) as world:
+        phone, attacker = await world.registered(), await world.registered()
+        queue, *others = await world.queues(2001 if is_large else 101)
+        await phone.subscribe(queue)
+        for other in others:
+            assert await attacker.ask(ntf.SDEL(), await attacker.subscribe(other)) == ntf.OK()
+        if event == "NMSG":
+            await world.sender.ask_many([other.sending(b"x") for other in others])
+            stats = world.router.stats
+            await until(lambda: stats.worthless_events.get("other") == len(others))
+        else:
+            for other in others:
+                assert await other.delete(world.sender) == smp.OK()
+        started = time.monotonic()
+        await world.send(queue)
+        await phone.notified_of(queue)
+        assert time.monotonic() - started < IN_TIME

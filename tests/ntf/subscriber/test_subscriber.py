@@ -160,6 +160,9 @@ class MemoryStore:
             if inactive and span.first <= queue.subscription_id <= span.last:
                 self.statuses[queue.notifier_id] = NtfSubStatus(ACTIVE)
 
+    async def count_active(self, server_id: int) -> int:
+        return sum(status.state is ACTIVE for status in self.statuses.values())
+
     async def set_statuses(self, server_id: int, statuses: Sequence[Any]) -> None:
         self._fail()
         self.statuses.update({notifier_id: status for notifier_id, status, _ in statuses})

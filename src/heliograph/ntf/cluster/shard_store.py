@@ -69,6 +69,11 @@ class ShardStore:
             )
         )
 
+    async def count_active(self, server_id: int) -> int:
+        return await self._member.database.read(
+            lambda tx: subscriptions.count_active(tx, server_id, self._range)
+        )
+
     async def set_statuses(self, server_id: int, statuses: Sequence[Status]) -> None:
         await self._write(
             lambda tx: subscriptions.set_statuses(tx, server_id, statuses, self._range), None

@@ -142,6 +142,11 @@ class ServiceAssociation:
         """Return how many associated queues there were when both accounts were last compared."""
         return len(self._ids.active)
 
+    @property
+    def deleted(self) -> int:
+        """Return how many queues are associated there, and not subscribed here any more."""
+        return len(self._ids.deleted) + self._ids.surplus_count
+
     async def _begin(self, service: Service, *, is_forgotten: bool) -> None:
         """Store the ID of a new service; no queue is associated with it."""
         server = self.server

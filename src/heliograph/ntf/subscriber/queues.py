@@ -60,6 +60,9 @@ class QueueSubscriber:
         self.subscribed = 0
         self.unreported: set[bytes] = set()
         """New subscriptions whose first state was not reported yet."""
+        self._open = 0
+        """Queues that the router notifies on this connection, also those deleted here since."""
+        self._has_deleted = False
         self._association = association
         self._store = store
         self._observer = observer
@@ -72,18 +75,32 @@ class QueueSubscriber:
 
     async def resubscribe(self, client: Client) -> None:
         """Subscribe all queues of the store."""
-        self.subscribed = 0
+        self.subscribed = self._open = 0
+        self._has_deleted = False
         service = client.established.service
         if service is None:
             await self._subscribe_stored(client, None)
             return
         resumed = await self._association.resume(client, service)
+        self._open += resumed.count + self._association.deleted
         if resumed.count:
             self.subscribed += resumed.count
             self._observer.smp_subscribed(self._server_id, resumed, resumed)
         await self._subscribe_stored(client, False)
         if self._association.differs:
             await self._repair(client, service)
+
+    def ended(self, count: int) -> int:
+        """Record END or DELD of `count` queues; return how many more than the router notified."""
+        expected = min(count, self._open)
+        self._open -= expected
+        return count - expected
+
+    async def has_deleted(self) -> bool:
+        """Return whether the router notifies of queues that were deleted here."""
+        if not self._has_deleted:
+            self._has_deleted = self._open > await self._store.count_active(self._server_id)
+        return self._has_deleted
 
     async def subscribe(self, client: Client, queues: list[QueueKey]) -> None:
         """Subscribe new queues."""
@@ -167,6 +184,7 @@ class QueueSubscriber:
             ]
         self.report(reports)
         self.subscribed += results.subscribed
+        self._open += results.subscribed
 
     async def _write(self, page: Page, results: NsubResults) -> None:
         """Confirm most of a page in one statement: row by row costs far more.

@@ -117,6 +117,8 @@ class SmpSubscriber:
         self._incoming: list[Incoming] = []
         self._ended: list[bytes] = []
         self._deleted: list[bytes] = []
+        self._unknown = 0
+        """Notifications of no subscription that were not judged yet."""
 
     @property
     def server(self) -> ServerRecord:
@@ -258,6 +260,7 @@ class SmpSubscriber:
         """Serve a connection until it ends, confirming what is stored."""
         self._budget = EventBudget(time.monotonic(), self._settings.worthless_rate)
         self._pauses.reasons.clear()
+        self._unknown = 0
         answered = functools.partial(self._observer.traffic.server_answered, self.server.server_id)
         self._confirmer = confirmer = Confirmer(self._connected(), answered)
         self._inbox.begin_connection(confirmer.stored)
@@ -277,6 +280,7 @@ class SmpSubscriber:
             self.is_proven = self.is_proven or self.subscribed > 0
             self._work.clear()
             await self._write_events()
+            await self._spend_unknown()
             new, self._new = self._new, []
             if new and not self.is_leaving:
                 await self._queues.subscribe(self._connected(), new)
@@ -349,13 +353,25 @@ class SmpSubscriber:
         if not incoming:
             return
         storing = self._receive(self.server.server_id, incoming)
-        storing.add_done_callback(self._spend_on_unknown)
+        storing.add_done_callback(self._count_unknown)
         self._inbox.put(storing, len(incoming))
         self._throttle.spend(len(incoming), steady_time())
 
-    def _spend_on_unknown(self, storing: asyncio.Future[int]) -> None:
-        if not storing.cancelled() and storing.exception() is None:
-            self._spend(storing.result())
+    def _count_unknown(self, storing: asyncio.Future[int]) -> None:
+        if not storing.cancelled() and storing.exception() is None and storing.result():
+            self._unknown += storing.result()
+            self._work.set()
+
+    async def _spend_unknown(self) -> None:
+        """Take notifications of no subscription for abuse, unless subscriptions were deleted here.
+
+        The messaging router does not learn of that, and goes on to notify.
+        """
+        unknown, self._unknown = self._unknown, 0
+        if unknown and await self._queues.has_deleted():
+            self._observer.worthless_events(self.server.server_id, unknown)
+        else:
+            self._spend(unknown)
 
     def _spend(self, worthless: int) -> None:
         """Pause reading from a router that sends too many useless events, or disconnect."""
@@ -383,7 +399,8 @@ class SmpSubscriber:
                 ended = await self._store.set_ended(self.server.server_id, over, state)
                 if ended is not None:
                     self._queues.report([(ended_id, state) for ended_id in ended])
-                    self._spend(len(over) - len(ended))
+                    unexpected = self._queues.ended(len(written))
+                    self._spend(min(len(over) - len(ended), unexpected))
                 del ids[: len(written)]
                 self._queues.subscribed = max(self.subscribed - len(written), 0)
                 if reclaimed:

@@ -36,6 +36,9 @@ class DatabaseServerStore:
             lambda tx: subscriptions.page(tx, server_id, after, limit, associated=associated)
         )
 
+    async def count_active(self, server_id: int) -> int:
+        return await self._database.read(lambda tx: subscriptions.count_active(tx, server_id))
+
     async def set_statuses(self, server_id: int, statuses: Sequence[Status]) -> None:
         await self._database.write(lambda tx: subscriptions.set_statuses(tx, server_id, statuses))
 

@@ -218,6 +218,16 @@ def page(
     return [QueueKey(*row) for row in rows]
 
 
+def count_active(tx: Transaction, server_id: int, within: IdRange | None = None) -> int:
+    """Return how many subscriptions at a router are active."""
+    limits, values = _condition(within)
+    [[count]] = tx.query(
+        f"SELECT COUNT(*) FROM subscriptions WHERE server_id = ? AND status = ?{limits}",
+        (server_id, SubscriptionState.ACTIVE.value, *values),
+    )
+    return int(count)
+
+
 def queue_keys(tx: Transaction, server_id: int, notifier_ids: Sequence[bytes]) -> list[QueueKey]:
     rows = tx.query_in(
         "SELECT subscription_id, notifier_id, notifier_key, status = 'INACTIVE' FROM subscriptions"
