@@ -396,6 +396,25 @@ class NtfWorld:
         self.journal.check()
         return self.journal.events
 
+    @property
+    def routers(self) -> list[NtfRouter]:
+        """The processes that are the router."""
+        return [self.router]
+
+    @property
+    def journals(self) -> list[Notes]:
+        """Of each of these processes."""
+        return [self.journal]
+
+    @property
+    def in_flight(self) -> int:
+        """Pushes whose outcome is not stored yet."""
+        return sum(router.outbox.in_flight for router in self.routers)
+
+    def counted(self, counter: str) -> int:
+        """One of the statistics."""
+        return sum(getattr(router.stats.counters, counter) for router in self.routers)
+
     async def start(self) -> None:
         await self.apns.start()
         await self.smp.start()

@@ -15,6 +15,7 @@ from heliograph.transport.server import Listener
 from heliograph.wire.addresses import Scheme, ServerAddress, decode_host
 from heliograph.wire.ntf.tokens import PushProvider
 from tests.db.postgres import shared_postgres
+from tests.journal.recorder import Notes
 from tests.ntf.support import SETTINGS, NtfWorld
 from tests.smp.support import identity
 
@@ -50,10 +51,22 @@ class WorkersWorld(MemberWorld):
 
     workers = 3
 
+    def __init__(self, url: str, directory: Path, settings: NtfSettings = SETTINGS) -> None:
+        super().__init__(url, directory, settings)
+        self._journals = [Notes("ntf") for _ in range(self.workers)]
+
+    @property
+    def routers(self) -> list[NtfRouter]:
+        return [router for router, _, _ in self._running]
+
+    @property
+    def journals(self) -> list[Notes]:
+        return self._journals
+
     async def start_ntf(self) -> None:
         self._running: list[tuple[NtfRouter, Listener, ServerAddress]] = []
         for number in range(self.workers):
-            self.name = f"process-{number}"
+            self.name, self.journal = f"process-{number}", self._journals[number]
             await super().start_ntf()
             self._running.append((self.router, self.listener, self.address))
         self.router, self.listener, self.address = self._running[0]

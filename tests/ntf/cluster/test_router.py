@@ -9,7 +9,7 @@ import pytest
 
 from heliograph.db.dialects import Transaction, open_dialect
 from heliograph.db.errors import DatabaseError, DatabaseFenced, DatabaseOwned
-from heliograph.ntf.cluster import load, roster, subscribers, tables
+from heliograph.ntf.cluster import load, roster, shard_store, subscribers, tables
 from heliograph.ntf.cluster.member import ClusterMember
 from heliograph.ntf.cluster.roster import Member, Roster
 from heliograph.ntf.cluster.shard_store import MAX_RECLAIMS, ShardStore
@@ -318,13 +318,24 @@ async def test_a_subscriber_from_before_a_shard_was_lost_writes_nothing(tmp_path
         assert ended == [None, [subscription]]
 
 
+async def moved(world: MemberWorld) -> None:
+    """Take the only shard away from a process and give it back, as if it had been stopped."""
+    member = member_of(world)
+    [shard] = member.roster.shards.values()
+    sql = "UPDATE shards SET generation = generation + 1"
+    await member.database.write(lambda tx: tx.execute(sql, ()))
+    await until(lambda: [*member.roster.shards.values()] != [shard])
+    await until(lambda: connected(world) == 1)
+
+
 async def test_a_queue_that_a_former_owner_took_is_reclaimed(tmp_path: Path) -> None:
-    """It was stopped, perhaps, with NSUB on its way. Another router's END is final."""
+    """It was stopped, perhaps, with NSUB on its way. If it is taken more often, END is final."""
     async with a_cluster(tmp_path, 1) as cluster:
         [one] = cluster.members
         phone = await one.registered()
         queue = await one.queue()
         subscription = await phone.subscribe(queue)
+        await moved(one)
         thief = await one.smp.connect()
         ended = queue.notifier_id, smp.END()
         for count in range(1, MAX_RECLAIMS + 1):
@@ -334,6 +345,46 @@ async def test_a_queue_that_a_former_owner_took_is_reclaimed(tmp_path: Path) -> 
             await phone.notified_of(queue)
         await queue.nsub(thief)
         await phone.until_state(subscription, SubscriptionState.END)
+
+
+@pytest.mark.parametrize("has_moved", [False, True])
+async def test_a_queue_that_another_router_took_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_moved: bool
+) -> None:
+    """No process of this router had the shard, or none so lately that its NSUB could be late."""
+    async with a_cluster(tmp_path, 1) as cluster:
+        [one] = cluster.members
+        phone = await one.registered()
+        queue = await one.queue()
+        subscription = await phone.subscribe(queue)
+        if has_moved:
+            monkeypatch.setattr(shard_store, "RECLAIM_SECONDS", 0.0)
+            await moved(one)
+        thief = await one.smp.connect()
+        await queue.nsub(thief)
+        await phone.until_state(subscription, SubscriptionState.END)
+        assert (queue.notifier_id, smp.END()) not in thief.pushes
+
+
+async def test_a_process_whose_lease_may_have_ended_subscribes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or it would take queues from their new owner when it continues after a stop."""
+    async with a_cluster(tmp_path, 1) as cluster:
+        [one] = cluster.members
+        phone = await one.registered()
+        first, second = await one.queues(2)
+        await phone.subscribe(first)
+        [subscriber] = one.router.subscribers.values()
+        counters = one.smp.router.observer.counters
+        before = counters.notifier_subscribed
+        with monkeypatch.context() as patch:
+            patch.setattr(ClusterMember, "may_send", False)
+            answer = await phone.snew(second)
+            assert isinstance(answer, ntf.IDSUB)
+            await until(lambda: subscriber.client is None)
+            assert counters.notifier_subscribed == before
+        await phone.until_state(answer.subscription_id, SubscriptionState.ACTIVE)
 
 
 async def test_queues_that_a_new_owner_subscribed_are_no_useless_events(tmp_path: Path) -> None:

@@ -171,6 +171,9 @@ class MemoryStore:
     async def reclaim(self, server_id: int, notifier_ids: Sequence[bytes]) -> list[QueueKey]:
         return []
 
+    def may_subscribe(self) -> bool:
+        return True
+
     async def set_ended(
         self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState
     ) -> list[bytes]:

@@ -5,6 +5,7 @@ subscriber was started, and touches no other subscriptions; otherwise it has no 
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -22,7 +23,8 @@ __all__ = ["ShardStore"]
 
 T = TypeVar("T")
 
-RECLAIM_SECONDS = 60.0
+RECLAIM_SECONDS = 30.0
+"""Seconds after a shard came to this process in which NSUB of a former owner may still arrive."""
 MAX_RECLAIMS = 3
 """A queue that ends more often within this time is subscribed by another router."""
 
@@ -36,7 +38,8 @@ class ShardStore:
         self._count = count
         self._generation = generation
         self._range = tables.range_of(key[1], count)
-        self._reclaimed: dict[bytes, list[float]] = {}
+        self._began = time.monotonic()
+        self._reclaimed: Counter[bytes] = Counter()
 
     async def start(self) -> bool:
         """Mark ACTIVE subscriptions INACTIVE; return whether the router ever worked."""
@@ -93,30 +96,26 @@ class ShardStore:
     async def reclaim(self, server_id: int, notifier_ids: Sequence[bytes]) -> list[QueueKey]:
         """Return the queues to subscribe once more.
 
-        A former owner, which was stopped perhaps, may have subscribed them after this one: then the
-        messaging router sends END to the owner. If it does so again and again, it is another
-        router.
+        A former owner may have subscribed them after this one: then the messaging router sends END
+        to the owner. If a shard was here for long, or never elsewhere, END is another router's.
         """
-        now = time.monotonic()
-        recent = {
-            item: [at for at in times if now - at < RECLAIM_SECONDS]
-            for item, times in self._reclaimed.items()
-        }
-        self._reclaimed = {item: times for item, times in recent.items() if times}
-        chosen = [
-            item for item in notifier_ids if len(self._reclaimed.get(item, ())) < MAX_RECLAIMS
-        ]
+        if self._generation == 0 or time.monotonic() - self._began > RECLAIM_SECONDS:
+            self._reclaimed.clear()
+            return []
+        chosen = [item for item in notifier_ids if self._reclaimed[item] < MAX_RECLAIMS]
         nothing: list[QueueKey] = []
         found = await self._write(
             lambda tx: subscriptions.queue_keys(tx, server_id, chosen), nothing
         )
         found = [item for item in found if self._has(item.subscription_id)]
-        for item in found:
-            self._reclaimed.setdefault(item.notifier_id, []).append(now)
+        self._reclaimed.update(item.notifier_id for item in found)
         return found
 
     def _has(self, subscription_id: bytes) -> bool:
         return self._range is None or subscription_id in self._range
+
+    def may_subscribe(self) -> bool:
+        return self._member.may_send
 
     async def replace_state(
         self,

@@ -1,7 +1,7 @@
 """NSUB for many queues: send the commands, and turn the answers into subscription statuses."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from heliograph.ntf.store.records import QueueKey
@@ -73,12 +73,13 @@ class NsubResults:
 class NsubSender:
     """Send NSUB on one connection, several requests in flight.
 
-    Stop sending after the first command without an answer.
+    Stop sending after the first command without an answer, and once `may_send` returns False.
     """
 
-    def __init__(self, client: Client, batch: int) -> None:
+    def __init__(self, client: Client, batch: int, may_send: Callable[[], bool]) -> None:
         parts = min(MAX_REQUESTS_IN_FLIGHT, batch)
         self._client = client
+        self._may_send = may_send
         self._size = batch // parts
         self._slots = asyncio.Semaphore(parts)
         self.has_failed = False
@@ -95,7 +96,8 @@ class NsubSender:
         return results
 
     async def _send_part(self, part: Sequence[QueueKey], results: NsubResults) -> None:
-        if self.has_failed:
+        if self.has_failed or not self._may_send():
+            self.has_failed = True
             results.unanswered += len(part)
             return
         answers = await self._client.request_many(

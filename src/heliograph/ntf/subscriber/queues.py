@@ -148,7 +148,7 @@ class QueueSubscriber:
 
     async def _subscribe(self, client: Client, pages: AsyncGenerator[Page, None]) -> int:
         """Subscribe all pages, reading one ahead, and return the number of queues."""
-        sender = NsubSender(client, self._settings.batch)
+        sender = NsubSender(client, self._settings.batch, self._store.may_subscribe)
         slots = asyncio.Semaphore(MAX_PAGES_IN_FLIGHT)
         count = 0
         try:

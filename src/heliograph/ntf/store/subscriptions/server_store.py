@@ -57,6 +57,9 @@ class DatabaseServerStore:
     async def reclaim(self, server_id: int, notifier_ids: Sequence[bytes]) -> list[QueueKey]:
         return []  # nobody else subscribes for this router
 
+    def may_subscribe(self) -> bool:
+        return True
+
     async def replace_state(
         self,
         server_id: int,

@@ -45,6 +45,10 @@ class SubscriptionStore(Protocol):
     async def reclaim(self, server_id: int, notifier_ids: Sequence[bytes]) -> list[QueueKey]:
         """Return those of ended subscriptions that a process of this router may have taken."""
 
+    def may_subscribe(self) -> bool:
+        """Return False if another process may have become the subscriber by now."""
+        ...
+
     async def replace_state(
         self,
         server_id: int,
