@@ -148,7 +148,7 @@ class NtfRouter(Closing):
         )
         router = cls(member.database, providers, settings, journal or NO_JOURNAL, member)
         member.resumed = router.outbox.wake
-        pauses = SharedPauses(member.database, router.outbox.lanes)
+        pauses = SharedPauses(member.database, router.outbox.keep_pause)
         router.outbox.paused = pauses.add
         router._tasks.spawn(pauses.run(), name="pauses of providers")
         router._lease_tasks.spawn(member.run(), name="lease")

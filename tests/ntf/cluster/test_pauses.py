@@ -26,7 +26,9 @@ class Sharing:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.lane = Lane(NullProvider(), 100)
-        self.pauses = SharedPauses(database, {WEB_PUSH: self.lane})
+        self.pauses = SharedPauses(
+            database, lambda provider, pause: self.lane.pause(pause, time.monotonic())
+        )
 
     def delay(self, host: str) -> float:
         device = WPDeviceToken(host, "443", "/push", os.urandom(16), os.urandom(65))

@@ -15,6 +15,7 @@ from heliograph.ntf.observing.observer import NtfObserver
 from heliograph.ntf.observing.pushes import AnsweredPush, PushObserver
 from heliograph.ntf.observing.stats import Stats
 from heliograph.ntf.push import outbox
+from heliograph.ntf.push.lanes import Pause
 from heliograph.ntf.push.outbox import Outbox, OutboxSettings
 from heliograph.ntf.store import pending, receiving, tokens
 from heliograph.ntf.store.records import Incoming, Notice, PendingPush, PushKind, Token
@@ -293,6 +294,22 @@ async def test_a_rate_limit_of_the_account_slows_down_the_whole_lane(rig: Outbox
     await asyncio.sleep(0.2)
     assert rig.test.most_in_flight == 1
     rig.test.gate.set()
+    await rig.until_none_pending()
+
+
+@pytest.fixture
+def no_idle_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outbox, "IDLE_CHECK", 3600.0)
+
+
+@pytest.mark.usefixtures("no_idle_check")
+async def test_pushes_go_on_when_a_pause_of_another_process_ends(rig: OutboxRig) -> None:
+    """Nothing else wakes this process, as it has been refused nothing."""
+    token = await rig.token()
+    rig.outbox.keep_pause(PushProvider.APNS_TEST, Pause("", time.monotonic() + 0.5, 1))
+    rig.outbox.keep_pause(PushProvider.WEB_PUSH, Pause("", time.monotonic() + 0.5, 1))
+    await rig.receive(token)
+    assert rig.outbox.in_flight == 0
     await rig.until_none_pending()
 
 

@@ -6,14 +6,14 @@ They are rows of the store, in time of the database's clock: a clock that is off
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from heliograph.db.database import Database
 from heliograph.db.dialects import Transaction
 from heliograph.db.errors import DatabaseError
 from heliograph.ntf.cluster import tables
-from heliograph.ntf.push.lanes import Lane, Pause
+from heliograph.ntf.push.lanes import Pause
 from heliograph.wire.ntf.tokens import PushProvider
 
 __all__ = ["SharedPauses"]
@@ -24,6 +24,7 @@ POLL_SECONDS = 1.0
 LATE_MS = 10_000
 """A transaction that began this long ago may have committed since the last look."""
 MAX_READ = 10_000
+PROVIDERS = {kind.text: kind for kind in PushProvider}
 
 
 class _Row(NamedTuple):
@@ -68,11 +69,11 @@ def read(tx: Transaction, since: int) -> tuple[int, list[_Row]]:
 
 
 class SharedPauses:
-    """Stores the pauses of this process, and applies those of others to its lanes."""
+    """Stores the pauses of this process, and calls `keep` with those of others."""
 
-    def __init__(self, database: Database, lanes: Mapping[PushProvider, Lane]) -> None:
+    def __init__(self, database: Database, keep: Callable[[PushProvider, Pause], None]) -> None:
         self._database = database
-        self._lanes = {kind.text: lane for kind, lane in lanes.items()}
+        self._keep = keep
         self._new: dict[tuple[str, str], Pause] = {}
         self._wake = asyncio.Event()
         self._since = 0
@@ -116,6 +117,5 @@ class SharedPauses:
         self._since, rows = await self._database.read(lambda tx: read(tx, since))
         now = time.monotonic()
         for row in rows:
-            lane = self._lanes.get(row.provider)
-            if lane is not None:
-                lane.pause(Pause(row.host, now + row.milliseconds / 1000, row.failures), now)
+            if (provider := PROVIDERS.get(row.provider)) is not None:
+                self._keep(provider, Pause(row.host, now + row.milliseconds / 1000, row.failures))

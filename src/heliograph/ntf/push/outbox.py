@@ -140,6 +140,7 @@ class Outbox:
         while True:
             self._wake.clear()
             self._wake_at(steady_time() + IDLE_CHECK)
+            self._wake_after_pauses()
             try:
                 await self._take_due()
             except DatabaseError as exc:
@@ -150,6 +151,12 @@ class Outbox:
 
     def wake(self) -> None:
         self._wake.set()
+
+    def keep_pause(self, provider: PushProvider, pause: Pause) -> None:
+        """Keep a pause that another process has begun."""
+        if (lane := self.lanes.get(provider)) is not None:
+            lane.pause(pause, time.monotonic())
+            self._wake_after_pauses()
 
     async def close(self, grace: float = 5.0) -> None:
         """Wait for pushes in flight; those that take longer than `grace` stay pending."""
@@ -222,6 +229,12 @@ class Outbox:
         self._alarm_at = at
         delay = max(at - steady_time(), 0.0)
         self._alarm = asyncio.get_running_loop().call_later(delay, self._ring)
+
+    def _wake_after_pauses(self) -> None:
+        now = time.monotonic()
+        for lane in self.lanes.values():
+            if lane.paused_until > now:
+                self._wake_at(steady_time() + lane.paused_until - now)
 
     def _ring(self) -> None:
         self._alarm = None
@@ -376,9 +389,7 @@ class Outbox:
             pause = done.lane.end(push, outcome, now)
             if pause is not None:
                 self.paused(push.device.provider, pause)
-        for lane in {id(done.lane): done.lane for done in batch}.values():
-            if now < lane.paused_until:
-                self._wake_at(steady_time() + lane.paused_until - now)
+        self._wake_after_pauses()
         for change in (*retries, *postponed):
             if isinstance(change, pending.MarkRetry):
                 self._wake_at(change.next_at / 1000)
