@@ -8,7 +8,7 @@ import pytest
 
 from heliograph.documents import JsonObject
 from heliograph.ntf.cluster.supervisor import worker_directory
-from heliograph.ntf.machine import MachineState, WorkersStatsLog, absorb_workers
+from heliograph.ntf.machine import MachineState, WorkersStatsLog, absorb_workers, finish_absorbing
 from heliograph.ntf.observing.stats import Stats
 from heliograph.ntf.reference.statslog import NtfStatsLog
 from heliograph.ntf.store.totals import Totals
@@ -124,6 +124,37 @@ async def test_from_one_process_to_workers_and_back(tmp_path: Path) -> None:
         assert alone.period()["ntf_received"] == 0
         assert alone.stats.counters.ntf_received == 12
         assert alone.stats.active_tokens.count("day", DAY) == 2
+
+
+@pytest.mark.parametrize("workers_again", [False, True])
+async def test_a_kill_while_statistics_of_workers_are_added_counts_them_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers_again: bool
+) -> None:
+    """Also if there are workers again after it, which go on with what they had saved."""
+    await Workers(tmp_path, counted(1, received=5), counted(2, received=7)).ask()
+
+    def killed(file: Path) -> None:
+        raise KeyboardInterrupt
+
+    alone = NtfStatsLog(Stats(), tmp_path / "stats.json")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            absorb_workers(alone, tmp_path)
+    if workers_again:
+        finish_absorbing(tmp_path)
+        again = Workers(tmp_path)
+        again.logs = [NtfStatsLog(Stats(), worker_directory(tmp_path, 1) / "stats.json")]
+        again.logs[0].restore()
+        again.logs[0].stats.counters.ntf_received += 100
+        log: NtfStatsLog = WorkersStatsLog(tmp_path, StatsOptions(), again.ask, 1)
+        log.restore()
+        await log.gather()
+    else:
+        log = NtfStatsLog(Stats(), tmp_path / "stats.json")
+        log.restore()
+        absorb_workers(log, tmp_path)
+    assert log.stats.counters.ntf_received == 12 + 100 * workers_again
 
 
 async def test_damaged_statistics_of_a_worker_cost_only_those(

@@ -1,6 +1,7 @@
 """Statistics and state of all workers of a machine as one, for the supervisor."""
 
 import asyncio
+import hashlib
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,7 +17,7 @@ from heliograph.ntf.reference.statslog import NtfStatsLog
 from heliograph.ntf.store.totals import Totals
 from heliograph.runtime.config.operations import STATS_NAME, StatsOptions
 
-__all__ = ["MachineState", "WorkersStatsLog", "absorb_workers"]
+__all__ = ["MachineState", "WorkersStatsLog", "absorb_workers", "finish_absorbing"]
 
 logger = logging.getLogger(__name__)
 
@@ -107,19 +108,42 @@ def scope(reports: Mapping[int, JsonObject], workers: int, what: str) -> tuple[s
 
 def absorb_workers(stats: NtfStatsLog, directory: Path) -> None:
     """Add what workers counted to the statistics of one process, once there are no workers."""
+    finish_absorbing(directory)
     saved = _saved(directory)
+    if not saved:
+        return
     for counted in saved.values():
         stats.restore_counters(counted)
-    if saved:
-        stats.save()
-        for file in saved:
+    stats.absorbed = tuple(map(_digest, saved))
+    stats.save()
+    for file in saved:
+        file.unlink()
+
+
+def finish_absorbing(directory: Path) -> None:
+    """Remove the statistics of workers that a process had added to its own when it was killed."""
+    try:
+        copy = json.loads((directory / STATS_NAME).read_bytes())
+        absorbed = {str(digest) for digest in copy["stats"]["absorbed"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # there are none, or they are damaged, which is logged when they are restored
+    for file in _files(directory) if absorbed else ():
+        if _digest(file) in absorbed:
             file.unlink()
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _files(directory: Path) -> list[Path]:
+    return sorted(directory.glob(f"{WORKERS}/*/{STATS_NAME}"))
 
 
 def _saved(directory: Path) -> dict[Path, JsonObject]:
     """Return the statistics that workers saved, by file."""
     found: dict[Path, JsonObject] = {}
-    for file in sorted(directory.glob(f"{WORKERS}/*/{STATS_NAME}")):
+    for file in _files(directory):
         try:
             counted = json.loads(file.read_bytes())["stats"]
             Stats().restore(counted)  # raises if it is damaged

@@ -11,7 +11,7 @@ from heliograph.db.dialects import sqlite_file
 from heliograph.journal.identity import journal_identity
 from heliograph.ntf.cluster.supervisor import WorkerProcesses, command_for
 from heliograph.ntf.config import NtfConfig
-from heliograph.ntf.machine import MachineState, WorkersStatsLog
+from heliograph.ntf.machine import MachineState, WorkersStatsLog, finish_absorbing
 from heliograph.ntf.reference.control import NtfControlPort
 from heliograph.ntf.store import totals
 from heliograph.runtime.errors import StartError, store_errors
@@ -40,6 +40,7 @@ async def supervise(config: NtfConfig, directory: Path, count: int) -> AsyncIter
             "SQLite is for one process: set [store] url to a PostgreSQL database, or start without"
             " workers"
         )
+    finish_absorbing(directory)
     listen = config.listen
     try:
         reserved = reserve_port(listen.bind_address, listen.port)

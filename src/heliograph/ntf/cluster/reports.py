@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from heliograph.documents import JsonObject
@@ -28,9 +28,9 @@ class WorkerReports:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._report: Callable[[], JsonObject] = dict
+        self._report: Callable[[], Awaitable[JsonObject]]
 
-    def start(self, make: Callable[[], JsonObject]) -> None:
+    def start(self, make: Callable[[], Awaitable[JsonObject]]) -> None:
         """Answer each question with what `make` returns."""
         self._report = make
         self._loop = asyncio.get_running_loop()
@@ -47,12 +47,12 @@ class WorkerReports:
             logger.exception("the supervisor's question cannot be answered")
 
     async def _make(self) -> JsonObject:
-        return self._report()
+        return await self._report()
 
 
-def report(router: "NtfRouter", stats: "NtfStatsLog") -> JsonObject:
+async def report(router: "NtfRouter", stats: "NtfStatsLog") -> JsonObject:
     """Save the statistics of a worker, and return its state."""
-    stats.try_save()
+    await stats.keep()
     members = () if router.member is None else router.member.roster.members
     return {
         "threads": threading.active_count(),

@@ -45,6 +45,8 @@ class NtfStatsLog(StatsLog):
     ) -> None:
         super().__init__(stats.started_at, copy, log, start, interval, clock)
         self.stats = stats
+        self.absorbed: tuple[str, ...] = ()
+        """Digests of the files of workers that are counted here, and may not be removed yet."""
         self.scope: tuple[str, ...] = ()
         """Lines about whose statistics these are, if several processes are the router."""
 
@@ -64,7 +66,7 @@ class NtfStatsLog(StatsLog):
         """Do nothing: everything is counted as it occurs."""
 
     def dump_counters(self) -> JsonObject:
-        return self.stats.dump()
+        return {**self.stats.dump(), "absorbed": self.absorbed}
 
     def restore_counters(self, saved: JsonObject) -> None:
         self.stats.restore(saved)

@@ -47,6 +47,7 @@ class StatsLog(ABC):
         self._interval = interval
         self._clock = clock
         self._before: dict[str, int] = {}
+        self._keeping = asyncio.Lock()
 
     @abstractmethod
     def counts(self) -> dict[str, int]:
@@ -82,7 +83,15 @@ class StatsLog(ABC):
             logger.error("the saved statistics cannot be read, counting from zero: %s", exc)
 
     def save(self) -> None:
-        write_file(self._copy, self._dump(), 0o600)
+        self._store(self._document())
+
+    async def keep(self) -> None:
+        """Save without blocking the event loop, or log why not."""
+        async with self._keeping:
+            try:
+                await asyncio.to_thread(self._store, self._document())
+            except OSError as exc:
+                logger.error("the statistics cannot be saved: %s", exc.strerror)
 
     def try_save(self) -> None:
         """Save, or log why not."""
@@ -124,7 +133,7 @@ class StatsLog(ABC):
                 save_at = now  # else a crash would count the day again
             if now >= save_at:
                 save_at = now + SAVE_INTERVAL
-                await self._keep(self._dump())
+                await self.keep()
 
     async def _write(self, line: str) -> None:
         try:
@@ -137,12 +146,8 @@ class StatsLog(ABC):
         with open(self._log, "a", opener=private_opener) as file:
             file.write(f"{line}\n")
 
-    async def _keep(self, data: bytes) -> None:
-        try:
-            await asyncio.to_thread(write_file, self._copy, data, 0o600)
-        except OSError as exc:
-            logger.error("the statistics cannot be saved: %s", exc.strerror)
+    def _document(self) -> JsonObject:
+        return {"since": self.since, "before": self._before, "stats": self.dump_counters()}
 
-    def _dump(self) -> bytes:
-        stats = self.dump_counters()
-        return json.dumps({"since": self.since, "before": self._before, "stats": stats}).encode()
+    def _store(self, document: JsonObject) -> None:
+        write_file(self._copy, json.dumps(document).encode(), 0o600)
