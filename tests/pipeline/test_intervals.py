@@ -22,6 +22,12 @@ def test_overlap_is_the_intersection(left: set[int], right: set[int]) -> None:
     assert {n for low, high in common for n in range(low, high + 1)} == left & right
 
 
+@given(numbers, st.integers(1, 60), st.integers(0, 70))
+def test_missing_is_the_rest_of_a_range(chosen: set[int], first: int, last: int) -> None:
+    rest = intervals.missing(intervals.of_numbers(chosen), first, last)
+    assert rest == intervals.of_numbers(set(range(first, last + 1)) - chosen)
+
+
 @given(st.sets(st.integers(0, 4095)), st.integers(1, 10**12))
 def test_bitmap_to_intervals(bits: set[int], first: int) -> None:
     bitmap = sum(1 << bit for bit in bits).to_bytes(512, "little")

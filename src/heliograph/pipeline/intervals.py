@@ -47,6 +47,17 @@ def contains(pairs: Sequence[Pair], number: int) -> bool:
     return index >= 0 and pairs[index][1] >= number
 
 
+def missing(pairs: Iterable[Pair], first: int, last: int) -> list[Pair]:
+    """Return the numbers from `first` to `last` that the set lacks. `pairs` must be merged."""
+    found: list[Pair] = []
+    for low, high in (*pairs, (last + 1, last + 1)):
+        end = min(low - 1, last)
+        if first <= end:
+            found.append((first, end))
+        first = max(first, high + 1)
+    return found
+
+
 def overlap(left: Sequence[Pair], right: Sequence[Pair]) -> list[Pair]:
     """Return the intersection. Both sets must be merged."""
     return list(_overlap(left, right))

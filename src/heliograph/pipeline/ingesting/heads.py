@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from heliograph.documents import JsonMapping, JsonObject
 from heliograph.journal.heads import HEADS, Head, decode_head
-from heliograph.pipeline import source
+from heliograph.pipeline import intervals, source
 from heliograph.pipeline.jobs.reach import Heads, covers
 from heliograph.pipeline.tables.offsets import Offsets
 
@@ -59,13 +59,17 @@ def _relevant(runs: Mapping[str, Head], offsets: Offsets) -> dict[str, Head]:
 
 
 def _is_waiting(journal: str, spark: "SparkSession | None", head: Head, offsets: Offsets) -> bool:
-    """Return True if a segment that the head counts is there and was not ingested yet."""
+    """Return True if a segment that the head counts is there and was not ingested yet.
+
+    Looks only for segments that were not ingested, newest first: a backlog is at the end.
+    """
     if covers(offsets.seen, head):
         return False
+    missing = intervals.missing(offsets.segments.get(head.run, ()), 1, head.segment)
     names = (
         f"{head.run}-{number:08}.parquet"
-        for number in range(1, head.segment + 1)
-        if not source.is_ingested_number(head.run, number, offsets)
+        for low, high in reversed(missing)
+        for number in range(high, low - 1, -1)
     )
     return any(source.probe(journal, name, spark) is not None for name in names)
 
