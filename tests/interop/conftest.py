@@ -7,10 +7,15 @@ import pytest
 
 from heliograph.ntf.router import NtfSettings
 from tests.ntf.cluster.support import WorkersWorld
-from tests.ntf.conftest import pytest_asyncio_loop_factories, settings
+from tests.ntf.conftest import (
+    pytest_asyncio_loop_factories,
+    settings,
+    small_world,
+    sqlite_url,
+)
 from tests.ntf.support import STORES, NtfWorld, new_store
 
-__all__ = ["pytest_asyncio_loop_factories", "settings", "world"]
+__all__ = ["pytest_asyncio_loop_factories", "settings", "small_world", "sqlite_url", "world"]
 
 
 @pytest.fixture(params=[*STORES, "workers"])

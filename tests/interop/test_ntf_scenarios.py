@@ -20,8 +20,9 @@ from heliograph.wire.addresses import ServerAddress
 from heliograph.wire.keys import Algorithm
 from heliograph.wire.ntf.push import CheckMessagesPush, PNMessageData, VerificationPush
 from heliograph.wire.ntf.tokens import SubscriptionState, TokenStatus
+from heliograph.wire.versions import SMP_DELETED_EVENT, SMP_SERVICE_CERTS, VersionRange
 from tests.ntf.support import AUTH, OK, SETTINGS, NtfWorld, Phone, a_device, ask_many
-from tests.smp.support import create, keys
+from tests.smp.support import create, create_notified, keys
 from tests.waiting import until
 
 ACTIVE = SubscriptionState.ACTIVE
@@ -549,7 +550,62 @@ async def test_migrate_to_service_subscriptions(world: NtfWorld, back: bool) -> 
     assert world.counted("drift_repaired") == 0
 
 
+@pytest.mark.parametrize("asks", [(False, True, True), (True, False, True)])
+async def test_a_messaging_router_that_changes_its_mind_about_services(
+    small_world: NtfWorld, asks: tuple[bool, ...]
+) -> None:
+    """Without a request for a certificate, every queue is subscribed to by itself."""
+    world = small_world
+    world.settings = WITH_SERVICE
+    await world.restart_ntf()
+    phone = await world.registered()
+    queues = await world.queues(3)
+    for number, asks_for_certificates in enumerate(asks):
+        world.smp.asks_for_certificates = asks_for_certificates
+        await world.restart_smp()
+        if not number:
+            for queue in queues:
+                await phone.subscribe(queue)
+        for subscription in phone.subscriptions:
+            await phone.until_state(subscription, ACTIVE)
+        expected = 3 if asks_for_certificates else 0
+        services = world.smp.router.services
+        await until(lambda: sum(item.count for item in services.values()) == expected)  # noqa: B023
+        await world.send(*queues)
+        await phone.notified_of(*queues)
+        world.apns.skip(phone.device)
+
+
 # Versions and keys.
+
+
+@pytest.mark.parametrize("with_service", [False, True])
+@pytest.mark.parametrize("version", range(6, 20))
+async def test_messaging_routers_of_every_version(
+    small_world: NtfWorld, version: int, with_service: bool
+) -> None:
+    world = small_world
+    world.settings = WITH_SERVICE if with_service else SETTINGS
+    await world.restart_ntf()
+    world.smp.versions = VersionRange(6, version)
+    await world.smp.restart()
+    world.sender = await world.smp.connect(version)
+    phone = await world.registered()
+    queue = await create_notified(world.sender)
+    subscription = await phone.subscribe(queue)
+    is_service = with_service and version >= SMP_SERVICE_CERTS
+    assert [item.count for item in world.smp.router.services.values()] == [1] * is_service
+    await world.send(queue)
+    await phone.notified_of(queue)
+    world.apns.skip(phone.device)
+    await world.smp.restart()
+    world.sender = await world.smp.connect(version)
+    await phone.until_state(subscription, ACTIVE)
+    await world.send(queue)
+    await phone.notified_of(queue)
+    assert await queue.ndel(world.sender) == OK
+    gone = SubscriptionState.DELETED if version >= SMP_DELETED_EVENT else SubscriptionState.END
+    await phone.until_state(subscription, gone)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

@@ -1,6 +1,7 @@
 """The scenarios that the reference tests of private routing and services, on real sockets."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from heliograph.smp.settings import ProxySettings, Rules, SmpSettings
+from heliograph.transport.errors import Disconnected
 from heliograph.transport.handshake import ServiceCredentials
 from heliograph.wire import smp
 from heliograph.wire.addresses import decode_host
@@ -16,7 +18,7 @@ from heliograph.wire.keys import Algorithm
 from tests.interop.blocks import Handle, a_key, create, create_secured, sending
 from tests.smp.sender import ProxiedSender
 from tests.smp.support import OK, Peer, Queue, World, a_world, new_store, service, with_settings
-from tests.waiting import until
+from tests.waiting import eventually, until
 
 CURRENT = 18
 SOK = smp.SOK()
@@ -126,6 +128,40 @@ async def test_one_relay_by_two_names(proxy: World, relay: World) -> None:
     named = replace(relay.address, hosts=(decode_host("localhost"), *relay.address.hosts))
     found = [(await ProxiedSender.open(peer, address)).pkey for address in (relay.address, named)]
     assert found[0].session_id != found[1].session_id
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+@pytest.mark.parametrize("settings", [with_settings(proxy=ProxySettings(connect_timeout=1.0))])
+async def test_a_relay_that_stalled(proxy: World, relay: World, leaves: bool) -> None:
+    """It is connected to once it answers, also if the sender left during the first attempt."""
+    port = int(relay.address.port)
+    await relay.listener.close()
+    stalled: list[asyncio.StreamWriter] = []
+    stalling = await asyncio.start_server(
+        lambda _, writer: stalled.append(writer), "127.0.0.1", port
+    )
+    sender = await proxy.connect(8)
+    asking = asyncio.ensure_future(sender.ask(smp.PRXY(relay.address)))
+    if leaves:
+        await until(lambda: stalled)
+        await sender.close()
+        proxy.peers.remove(sender)
+        with contextlib.suppress(Disconnected):
+            await asking
+    else:
+        assert await asking == NETWORK
+    stalling.close()
+    for writer in stalled:
+        writer.transport.abort()
+    await relay.listen(port)
+    other = await proxy.connect(8)
+
+    async def is_connected() -> bool:
+        answer = await other.ask(smp.PRXY(relay.address))
+        assert isinstance(answer, smp.PKEY) or answer == NETWORK
+        return isinstance(answer, smp.PKEY)
+
+    await eventually(is_connected)
 
 
 # Services.

@@ -31,7 +31,7 @@ from heliograph.sim.providers.script import Script, ScriptRule
 from heliograph.sim.providers.simulator import Simulator
 from heliograph.transport.client import Client, ClientConfig, ClientRequest
 from heliograph.transport.errors import RequestRefused
-from heliograph.transport.protocols import NTF, SMP
+from heliograph.transport.protocols import NTF
 from heliograph.transport.server import Limits, Listener
 from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import Scheme, ServerAddress, SMPQueueNtf, decode_host
@@ -216,9 +216,7 @@ class SmpSide(World):
         await super().start()
         if port:
             await self.listener.close()
-            self.listener = Listener(
-                SMP, identity(), self.router, limits=self.limits, request_client_certificate=True
-            )
+            self.listener = self.new_listener()
             await self.listener.start("127.0.0.1", port)
             host = decode_host("127.0.0.1")
             self.address = ServerAddress(Scheme.SMP, (host,), str(port), identity().fingerprint)

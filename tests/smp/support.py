@@ -87,6 +87,8 @@ class World:
         self.limits = Limits()
         self.journal = Notes("smp")
         self.peers: list[Peer] = []
+        self.versions: VersionRange | None = None
+        self.asks_for_certificates = True
         self.router: SmpRouter
         self.listener: Listener
         self.address: ServerAddress
@@ -95,10 +97,18 @@ class World:
         self.router = await SmpRouter.start(self.url, self.settings, self.journal)
         await self.listen()
 
-    async def listen(self, port: int = 0) -> None:
-        self.listener = Listener(
-            SMP, identity(), self.router, limits=self.limits, request_client_certificate=True
+    def new_listener(self) -> Listener:
+        return Listener(
+            SMP,
+            identity(),
+            self.router,
+            limits=self.limits,
+            versions=self.versions,
+            request_client_certificate=self.asks_for_certificates,
         )
+
+    async def listen(self, port: int = 0) -> None:
+        self.listener = self.new_listener()
         port = await self.listener.start("127.0.0.1", port or steady_port())
         host = decode_host("127.0.0.1")
         self.address = ServerAddress(Scheme.SMP, (host,), str(port), identity().fingerprint)
