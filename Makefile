@@ -25,7 +25,7 @@ PURE_TESTS := tests/wire tests/crypto tests/vectors
 USER_TESTS := tests/runtime tests/db tests/cli tests/doctor/test_examine.py tests/docs/test_incidents.py \
 	tests/ntf/test_router.py tests/faults/test_ntf_faults.py tests/faults/test_network_cut.py
 
-.PHONY: help install test stacks privileged lint format types demo bench fuzz attack faults lock clean docs
+.PHONY: help install test stacks privileged lint format types demo bench fuzz attack faults workers lock clean docs
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,13 @@ faults: install ## Kill processes under load, hundreds of rounds (the tests do a
 		HELIOGRAPH_HAND_OVER_ROUNDS=200 HELIOGRAPH_HAND_OVER_WORLDS=8 HELIOGRAPH_PLANTED=large \
 		$(BIN)/pytest tests/faults tests/pipeline/test_kill.py tests/pipeline/test_cluster.py \
 		tests/pipeline/decisions/test_planted_world.py -s --timeout 7200
+
+# Scenarios, processes and pipeline worlds whose notification router can be several processes.
+WORKERS_TESTS := tests/interop/test_ntf_scenarios.py tests/e2e tests/faults \
+	tests/agent/notifications/test_kill.py tests/pipeline/test_world.py tests/pipeline/test_kill_world.py
+
+workers: install ## Run the suites with notification routers of three processes each, on PostgreSQL
+	HELIOGRAPH_WORKERS=3 $(BIN)/pytest -n $(JOBS) --dist loadgroup $(WORKERS_TESTS)
 
 # Pins are kept where they still fit; `make lock LOCK_ARGS=--upgrade` moves them all.
 COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \

@@ -15,6 +15,7 @@ from heliograph.phone.phone import Phone
 from heliograph.phone.sources import save_apns
 from heliograph.wire.ntf.tokens import NotificationsMode, TokenStatus
 from tests.e2e.support import TIMEOUT, WatchProcess, World
+from tests.faults.stores import empty
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -137,8 +138,7 @@ async def test_the_notification_router_loses_its_data(world: World, tmp_path: Pa
         await story.register()
         await story.connect()
         await world.ntf.kill()
-        for file in world.ntf.directory.glob("ntf.db*"):
-            file.unlink()
+        empty(world.ntf.store_url)
         await world.ntf.start()
         source = await world.source(story.alice)
         async with story.alice.app() as app:

@@ -6,8 +6,8 @@
     push provider   no               no                 no
     recipient       yes              yes                yes
 
-What an entity can see is what it has: all bytes of its directory on disk (store, logs, record),
-and what opens with the keys in them.
+What an entity can see is what it has: all bytes of its directory on disk (logs, record) and of its
+store, and what opens with the keys in them.
 """
 
 import base64
@@ -30,6 +30,7 @@ from heliograph.device.chats.body import Text, decode_body
 from heliograph.wire.addresses import decode_address
 from heliograph.wire.ntf.push import MessagePush, PNMessageData, decode_pn_messages, decode_push
 from tests.e2e.support import World, connect, register
+from tests.faults.stores import content
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
@@ -73,6 +74,7 @@ async def seen(shared_world: World) -> AsyncIterator[Seen]:
     await eventually(is_pushed)
     # Taken while the message is with the messaging router, and the push with the provider.
     smp, ntf, apns = (every_byte(world.directory / name) for name in ("smp", "ntf", "apns"))
+    ntf += content(world.ntf.store_url)
     async with alice.app() as app:
         vault, store = app.agent.store.vault, app.agent.store
         [queue] = await store.read(lambda tx: queues.rcv_queues_of(tx, vault, [conn(alice)]))

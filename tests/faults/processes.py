@@ -25,6 +25,8 @@ START_TIMEOUT = 180.0
 WORKERS = int(os.environ.get("HELIOGRAPH_WORKERS", "0"))
 LEASE = 2.0
 STORE_URL = "HELIOGRAPH_NTF_STORE_URL"
+STORES = ("postgresql",) if WORKERS else ("sqlite", "postgresql")
+"""Kinds of stores that a notification router which is a process can have."""
 
 
 def skewed(ahead: int) -> tuple[str, ...]:
@@ -73,6 +75,11 @@ class Process:
     @property
     def is_running(self) -> bool:
         return self._process is not None and self._process.returncode is None
+
+    @property
+    def store_url(self) -> str:
+        """Of a notification router."""
+        return self.environment.get(STORE_URL, f"sqlite:///{self.directory}/ntf.db")
 
     @property
     def log(self) -> Path:

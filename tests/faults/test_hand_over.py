@@ -22,7 +22,7 @@ import pytest
 
 from heliograph.transport.errors import ClientError
 from heliograph.wire.addresses import ServerAddress
-from tests.faults.processes import Process
+from tests.faults.processes import STORES, Process
 from tests.faults.relay import Relay
 from tests.faults.test_ntf_faults import SEED, FaultWorld, Line
 
@@ -105,7 +105,7 @@ KINDS = [
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("store", STORES)
 async def test_nothing_is_lost_between_the_routers(tmp_path: Path, store: str) -> None:
     done: Counter[str] = Counter()
     rest = {kind: iter(range(1, ROUNDS + 1)) for kind in KINDS}

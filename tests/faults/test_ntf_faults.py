@@ -38,7 +38,7 @@ from heliograph.wire.ntf.push import (
 )
 from heliograph.wire.ntf.tokens import APNSDeviceToken, PushProvider, TokenStatus
 from tests.db.postgres import Postgres
-from tests.faults.processes import Process, SimulatorProcess, init, stopped
+from tests.faults.processes import STORES, Process, SimulatorProcess, init, stopped
 from tests.smp.support import Peer, Queue, create_notified
 
 ROUNDS = int(os.environ.get("HELIOGRAPH_FAULT_ROUNDS", "5"))
@@ -497,7 +497,7 @@ class FaultWorld:
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("store", STORES)
 async def test_every_notification_is_covered(tmp_path: Path, store: str) -> None:
     print(f"\nHELIOGRAPH_FAULT_SEED={SEED}, {ROUNDS} rounds, {store}")  # noqa: T201
     world = FaultWorld(tmp_path, store)
@@ -515,7 +515,7 @@ async def test_every_notification_is_covered(tmp_path: Path, store: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("store", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("store", STORES)
 async def test_what_arrived_while_the_store_was_stalled_survives_a_kill(
     tmp_path: Path, store: str
 ) -> None:

@@ -34,6 +34,7 @@ from heliograph.pipeline.tables.tables import open_tables
 from heliograph.transport.errors import ClientError
 from heliograph.wire import smp
 from heliograph.wire.ntf.push import MessagePush, decode_pn_messages, decode_push
+from tests.faults.processes import STORES, WORKERS
 from tests.faults.test_ntf_faults import SEED, Device, FaultWorld, Line
 from tests.pipeline.support import pipeline
 
@@ -46,7 +47,7 @@ class World(FaultWorld):
     """With journals of all parts in one directory, and phones that look at every push."""
 
     def __init__(self, directory: Path) -> None:
-        super().__init__(directory, "sqlite")
+        super().__init__(directory, STORES[0])
         self.journal = directory / "journal"
         self.ports = {part: _free_port() for part in ROUTERS}
         self.carried: set[str] = set()
@@ -242,10 +243,11 @@ def _as_routers_count(
 
 
 def _last_runs(journal: Path) -> dict[str, list[dict[str, Any]]]:
-    """By part the events of its last run."""
-    table = pa.concat_tables(read_tables(journal))
-    rows = table.to_pylist()
-    last: dict[str, int] = {}
+    """By part the events of its last run: of each of its processes."""
+    rows = pa.concat_tables(read_tables(journal)).to_pylist()
+    boots: dict[str, set[int]] = {}
     for row in rows:
-        last[row["part"]] = max(row["boot"], last.get(row["part"], 0))
-    return {part: [row for row in rows if row["boot"] == boot] for part, boot in last.items()}
+        boots.setdefault(row["part"], set()).add(row["boot"])
+    processes = {"ntf": WORKERS or 1}
+    last = {part: sorted(found)[-processes.get(part, 1) :] for part, found in boots.items()}
+    return {part: [row for row in rows if row["boot"] in last[part]] for part in last}

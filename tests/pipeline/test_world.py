@@ -7,6 +7,8 @@ no table may have a secret or an address that was used in the run.
 import asyncio
 import time
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 from heliograph.journal.hashing import notification_id
 from heliograph.journal.identity import journal_identity
 from heliograph.journal.storage.writer import JournalWriter
+from heliograph.ntf.observing.stats import Stats
 from heliograph.ntf.reference.statslog import NtfStatsLog
 from heliograph.pipeline.jobs import stats
 from heliograph.pipeline.tables.tables import open_tables
@@ -24,7 +27,8 @@ from heliograph.sim.providers.script import ScriptRule
 from heliograph.wire import ntf
 from heliograph.wire.ntf.push import MessagePush
 from heliograph.wire.ntf.tokens import PushProvider
-from tests.ntf.support import NtfWorld, Phone, a_device, a_world
+from tests.ntf.cluster.support import WorkersWorld
+from tests.ntf.support import NtfWorld, Phone, a_device, new_store
 from tests.pipeline.support import pipeline
 from tests.smp.support import Queue
 from tests.waiting import until
@@ -34,8 +38,9 @@ PHONES, QUEUES, ROUNDS = 4, 3, 12
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_ledger_agrees_with_everybody(spark: Any, tmp_path: Path) -> None:
-    facts = asyncio.run(_run(tmp_path))
+@pytest.mark.parametrize("workers", [False, True])
+def test_the_ledger_agrees_with_everybody(spark: Any, tmp_path: Path, workers: bool) -> None:
+    facts = asyncio.run(_run(tmp_path, workers))
     with open_tables(tmp_path / "tables") as tables:
         made = pipeline(spark, tables, tmp_path / "journal")
         result = made.ingester.ingest_batch()
@@ -81,9 +86,23 @@ class _Facts:
         self.secrets: list[bytes] = []
 
 
-async def _run(tmp_path: Path) -> _Facts:
+@asynccontextmanager
+async def _a_world(directory: Path, workers: bool) -> AsyncIterator[NtfWorld]:
+    """With a notification router of one process, or of three."""
+    if workers:
+        world: NtfWorld = WorkersWorld(new_store("postgresql", directory), directory)
+    else:
+        world = NtfWorld(new_store("sqlite", directory), directory)
+    await world.start()
+    try:
+        yield world
+    finally:
+        await world.stop()
+
+
+async def _run(tmp_path: Path, workers: bool) -> _Facts:
     facts = _Facts()
-    async with a_world(f"sqlite:///{tmp_path}/ntf.db", tmp_path) as world:
+    async with _a_world(tmp_path, workers) as world:
         phones = [await world.registered() for _ in range(PHONES)]
         world.apns.play(
             ScriptRule(every=5, status=503),
@@ -107,11 +126,14 @@ async def _run(tmp_path: Path) -> _Facts:
         facts.unknown = 1
         for phone in phones:
             _carried(facts, world, phone)
-        log = NtfStatsLog(world.router.stats, tmp_path / "copy.json")
+        stats = Stats()
+        for router in world.routers:
+            stats.restore(router.stats.dump())
+        log = NtfStatsLog(stats, tmp_path / "copy.json")
         log.since = time.time()
         facts.line = log.line(time.time() + 86_400)  # as the next day begins
         facts.secrets = _secrets(world, phones, [q for some in queues.values() for q in some])
-        notes = (("ntf", world.journal), ("smp", world.smp.journal))
+        notes = [("smp", world.smp.journal), *(("ntf", journal) for journal in world.journals)]
     for part, journal in notes:
         directory = tmp_path / part
         directory.mkdir(exist_ok=True)
@@ -136,15 +158,14 @@ async def _odd_things(world: NtfWorld, phone: Phone, queue: Queue) -> None:
     assert await null.ask(ntf.TDEL(), null.token_id) == ntf.OK()
     assert await phone.ask(ntf.SDEL(), phone.subscriptions[0]) == ntf.OK()
     await world.send(queue)  # of which the messaging router gets no confirmation
-    await until(lambda: world.router.stats.counters.ntf_received_auth == 1)
+    await until(lambda: world.counted("ntf_received_auth") == 1)
 
 
 async def _settled(world: NtfWorld, expected: int) -> None:
     """Wait until everything has arrived and no push is pending."""
     async with asyncio.timeout(120):
         while True:
-            counters = world.router.stats.counters
-            if counters.ntf_received >= expected and await world.pending_pushes() == 0:
+            if world.counted("ntf_received") >= expected and await world.pending_pushes() == 0:
                 return
             await asyncio.sleep(0.05)
 
