@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,15 +18,19 @@ from heliograph.net.public import Address
 from heliograph.push.http import HttpSettings
 from heliograph.push.webpush import WebPushConfig, WebPushProvider
 from heliograph.runtime.authority import Authority
+from heliograph.sim.pong import PongRouter
 from heliograph.sim.providers.simulator import Simulator
 from heliograph.sim.providers.webpush import WebPushService
 from heliograph.transport.client import ClientConfig
+from heliograph.transport.protocols import SMP
+from heliograph.transport.server import Answer, Listener, ServerConnection
 from heliograph.wire import ntf, smp
-from heliograph.wire.addresses import ServerAddress, decode_host
+from heliograph.wire.addresses import Scheme, ServerAddress, decode_host
 from heliograph.wire.ntf.tokens import PushProvider, WPDeviceToken
+from heliograph.wire.requests import Request
 from tests.keys import fixed_p256_key
 from tests.ntf.support import SETTINGS, NtfWorld, a_new_token, a_world
-from tests.smp.support import keys
+from tests.smp.support import identity, keys
 from tests.waiting import until
 
 IN_TIME = 10.0
@@ -263,6 +268,42 @@ async def test_routers_that_are_silent(small_world: NtfWorld, is_large: bool) ->
         await small_world.send(queue)
         await phone.notified_of(queue)
         assert time.monotonic() - started < 2 * IN_TIME
+
+
+class AcceptingRouter(PongRouter):
+    """Accepts every subscription."""
+
+    def received(self, connection: ServerConnection, requests: list[Request[Any]]) -> None:
+        for request in requests:
+            answer = smp.SOK() if isinstance(request.command, smp.NSUB) else smp.PONG()
+            connection.answer([Answer(request.corr_id, request.entity_id, answer)])
+
+
+async def test_routers_that_take_all_connections(
+    sqlite_url: str, tmp_path: Path, is_large: bool
+) -> None:
+    """One that worked before them finds its place when it was restarted."""
+    count = 200 if is_large else 10
+    dials = replace(SETTINGS.subscriber.dials, connections=count, host_interval=0.0)
+    settings = replace(SETTINGS, subscriber=replace(SETTINGS.subscriber, dials=dials))
+    listener = Listener(SMP, identity("accepting"), AcceptingRouter())
+    port = str(await listener.start("0.0.0.0", 0))
+    async with a_world(sqlite_url, tmp_path, settings) as world:
+        phone, attacker = await world.registered(), await world.registered()
+        queue, other = await world.queues(2)
+        await phone.subscribe(queue)
+        fingerprint = identity("accepting").fingerprint
+        for number in range(2 * count):
+            host = decode_host(f"127.2.{number // 250}.{number % 250 + 1}")
+            address = ServerAddress(Scheme.SMP, (host,), port, fingerprint)
+            assert isinstance(await attacker.snew(other, address=address), ntf.IDSUB)
+        await until(lambda: len(listener.connections) == count - 1)
+        started = time.monotonic()
+        await world.restart_smp()
+        await world.send(queue)
+        await phone.notified_of(queue)
+        assert time.monotonic() - started < 2 * IN_TIME
+    await listener.close()
 
 
 @pytest.mark.parametrize("event", ["NMSG", "DELD"])

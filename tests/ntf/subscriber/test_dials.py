@@ -185,6 +185,40 @@ async def test_connections_are_bounded_in_all_and_per_host() -> None:
     await end_all(*same, *others)
 
 
+async def test_a_router_that_reconnects_keeps_its_place() -> None:
+    dials = Dials(replace(LIMITS, connections=2))
+    other = Dial(dials, "other")
+    with dials.named(["proven"]) as place:
+        async with dials.slot("proven", is_proven=False, failures=0, place=place) as slot:
+            slot.connected()
+            assert await admitted(other) == [True]
+            waiting = Dial(dials, "new")
+            slot.keeps_place = True
+        assert await admitted(waiting) == [False]
+        async with dials.slot("proven", is_proven=True, failures=1, place=place):
+            assert await admitted(waiting) == [False]
+        assert await admitted(waiting) == [True]
+        dials.keep(place, is_kept=True)
+    await end_all(other, waiting)
+    [third, fourth] = Dial(dials, "third"), Dial(dials, "fourth")
+    assert await admitted(third, fourth) == [True, True]  # the place ended with its router
+    await end_all(third, fourth)
+
+
+async def test_connections_to_one_ip_address_are_bounded() -> None:
+    dials = Dials(replace(LIMITS, connections_per_host=1))
+    async with dials.slot("name", is_proven=False, failures=0) as slot:
+        slot.connected("192.0.2.1")
+        with pytest.raises(ConnectFailed):
+            dials.pace("192.0.2.1")
+        dials.pace("192.0.2.2")
+    dials.pace("192.0.2.1")
+    dials = Dials(replace(LIMITS, connections_per_host=2))
+    async with dials.slot("192.0.2.1", is_proven=False, failures=0) as slot:
+        slot.connected("192.0.2.1")
+        dials.pace("192.0.2.1")  # one connection is counted once
+
+
 @pytest.mark.parametrize("is_waiting", [False, True])
 async def test_a_cancelled_dial_leaves_its_place(is_waiting: bool) -> None:
     dials = Dials(LIMITS)

@@ -4,7 +4,8 @@ Dials are bounded in all and per host, whatever identities, other hosts and name
 have; connections, too.
 Routers that worked before have slots of their own. Among the others, those that failed least often
 come first, and of those that were never dialed the newest, so that a new router does not wait
-behind any number of silent ones.
+behind any number of silent ones. While a router that worked reconnects, others leave a place for
+it.
 """
 
 import asyncio
@@ -59,19 +60,32 @@ class DialLimits:
         )
 
 
+class Place:
+    """The place of one router among the connections; `is_kept` while it reconnects."""
+
+    is_kept = False
+
+
 class Slot:
-    """An admitted dial, which becomes a connection."""
+    """An admitted dial, which becomes a connection.
+
+    Set `keeps_place` if the router is to find a place when it reconnects.
+    """
+
+    keeps_place = False
 
     def __init__(self, dials: "Dials", host: str, *, is_proven: bool) -> None:
         self.host = host
         self.is_proven = is_proven
+        self.ip = ""
         self._dials = dials
         self._is_dialing = True
 
-    def connected(self) -> None:
-        """Release what a dial occupies, and keep what a connection does."""
+    def connected(self, ip: str = "") -> None:
+        """Release what a dial occupies, and keep what a connection to `ip` does."""
         if self._is_dialing:
             self._is_dialing = False
+            self.ip = "" if ip == self.host else ip
             self._dials.end_dial(self)
 
 
@@ -116,7 +130,10 @@ class Dials:
         self._files = _default_connections()
         self._set_limits(limits or DialLimits())
         self._connections: Counter[str] = Counter()
+        """How many there are, by host and by IP address."""
         self._total = 0
+        self._kept = 0
+        """Places of routers that reconnect."""
         self._order = itertools.count()
         self._named: Counter[str] = Counter()
         """How many addresses name a host."""
@@ -146,28 +163,38 @@ class Dials:
         return sum(len(line) for pool in self._pools.values() for line in pool.waiting.values())
 
     @contextmanager
-    def named(self, hosts: Sequence[str]) -> Iterator[None]:
+    def named(self, hosts: Sequence[str]) -> Iterator[Place]:
         """Count the hosts of a router's address, for as long as it has a subscriber."""
+        place = Place()
         self._named.update(hosts)
         try:
-            yield
+            yield place
         finally:
+            self.keep(place, is_kept=False)
             self._named.subtract(hosts)
             for host in hosts:
                 if not self._named[host]:
                     del self._named[host]
+
+    def keep(self, place: Place, *, is_kept: bool) -> None:
+        """Keep a place from now on, or no more."""
+        self._kept += is_kept - place.is_kept
+        place.is_kept = is_kept
+        self._admit(self._pools[False])
 
     def busiest(self, hosts: Sequence[str]) -> str:
         """Return the host that most addresses name: the bounds of `slot` must hold for that one."""
         return max(hosts, key=lambda host: self._named[host])
 
     def pace(self, ip: str) -> None:
-        """Raise `ConnectFailed` if an unproven router was dialed there a moment ago.
+        """Raise `ConnectFailed` for an unproven router if others there had their share.
 
         Any number of names may stand for one IP address.
         """
         if ip in self._dialed:
             raise ConnectFailed("other routers at this address were dialed a moment ago")
+        if self._connections[ip] >= self._limits.connections_per_host:
+            raise ConnectFailed("there are many connections to this address")
         if self._limits.host_interval:
             self._dialed.add(ip)
             # Less than between dials of one host, which begin with the name.
@@ -175,8 +202,11 @@ class Dials:
             asyncio.get_running_loop().call_later(delay, self._dialed.discard, ip)
 
     @asynccontextmanager
-    async def slot(self, host: str, *, is_proven: bool, failures: int) -> AsyncIterator[Slot]:
+    async def slot(
+        self, host: str, *, is_proven: bool, failures: int, place: Place | None = None
+    ) -> AsyncIterator[Slot]:
         """Wait until a dial of `host` is admitted; the slot lasts until the connection ended."""
+        place = place or Place()
         pool = self._pools[is_proven]
         order = next(self._order)
         future = pool.push(host, failures, order if failures or is_proven else -order)
@@ -187,14 +217,18 @@ class Dials:
             if future.done() and not future.cancelled():
                 self._release(Slot(self, host, is_proven=is_proven))
             raise
+        self.keep(place, is_kept=False)
         slot = Slot(self, host, is_proven=is_proven)
         try:
             yield slot
         finally:
+            self.keep(place, is_kept=slot.keeps_place)
             self._release(slot)
 
     def end_dial(self, slot: Slot) -> None:
         pool = self._pools[slot.is_proven]
+        if slot.ip:
+            self._connections[slot.ip] += 1
         pool.in_flight -= 1
         pool.dialing[slot.host] -= 1
         if not pool.dialing[slot.host]:
@@ -204,9 +238,10 @@ class Dials:
     def _release(self, slot: Slot) -> None:
         slot.connected()
         self._total -= 1
-        self._connections[slot.host] -= 1
-        if not self._connections[slot.host]:
-            del self._connections[slot.host]
+        for where in filter(None, (slot.host, slot.ip)):
+            self._connections[where] -= 1
+            if not self._connections[where]:
+                del self._connections[where]
         self._offer(slot.host)
 
     def _offer(self, host: str) -> None:
@@ -215,7 +250,12 @@ class Dials:
             self._admit(pool)
 
     def _admit(self, pool: _Pool) -> None:
-        while pool.hosts and pool.in_flight < pool.limit and self._total < self._max_connections:
+        kept = 0 if pool is self._pools[True] else self._kept
+        while (
+            pool.hosts
+            and pool.in_flight < pool.limit
+            and self._total + kept < self._max_connections
+        ):
             *_, host = heapq.heappop(pool.hosts)
             if host not in pool.waiting or not self._may_dial(pool, host):
                 continue  # offered again once it may

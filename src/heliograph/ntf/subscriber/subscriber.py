@@ -24,7 +24,7 @@ from heliograph.ntf.store.subscriptions.servers import ServerRecord
 from heliograph.ntf.store.subscriptions.subscription_store import SubscriptionStore
 from heliograph.ntf.subscriber.association import ServiceAssociation
 from heliograph.ntf.subscriber.budget import EventBudget
-from heliograph.ntf.subscriber.dials import Dials
+from heliograph.ntf.subscriber.dials import Dials, Place
 from heliograph.ntf.subscriber.inbox import Confirmer, Inbox
 from heliograph.ntf.subscriber.nonces import RecentNonces
 from heliograph.ntf.subscriber.pausing import ReadingPauses, Throttle
@@ -54,6 +54,8 @@ DRAIN_SECONDS = 0.2
 """Time to read what has arrived before a connection to such a router is aborted."""
 ABUSE_ATTEMPTS = 20
 """Failed attempts that a router is taken to have had after it was left for abuse."""
+KEPT_ATTEMPTS = 12
+"""Failed attempts, some minutes, for which a router that worked keeps its place."""
 LOG_INTERVAL = 60.0
 MAX_EVENTS = 2_000
 """Pause reading while more END and DELD than this are not stored."""
@@ -102,6 +104,8 @@ class SmpSubscriber:
             server, store, observer.drift_repaired, is_used=settings.use_service
         )
         self._queues = QueueSubscriber(self._association, store, observer, settings, self._add)
+        self._ip = ""
+        """The address that was dialed last, if no proxy resolves the name."""
         self._new: list[QueueKey] = []
         self._work = asyncio.Event()
         self._is_lost = False
@@ -153,10 +157,11 @@ class SmpSubscriber:
     async def run(self) -> None:
         """Connect and subscribe, again and again."""
         hosts = [host.text.lower().removesuffix(".") for host in self.address.hosts]
-        with self._dials.named(hosts):
-            await self._run(hosts)
+        with self._dials.named(hosts) as place:
+            self._dials.keep(place, is_kept=self.is_proven)
+            await self._run(hosts, place)
 
-    async def _run(self, hosts: list[str]) -> None:
+    async def _run(self, hosts: list[str], place: Place) -> None:
         attempts, healthy_at = 0, -math.inf
         while True:
             began = None
@@ -164,14 +169,15 @@ class SmpSubscriber:
                 await self._inbox.all_stored()
                 host = self._dials.busiest(hosts)
                 async with self._dials.slot(
-                    host, is_proven=self.is_proven, failures=attempts
+                    host, is_proven=self.is_proven, failures=attempts, place=place
                 ) as slot:
                     try:
                         await self._connect()
-                        slot.connected()
+                        slot.connected(self._ip)
                         began = time.monotonic()
                         await self._serve()
                     finally:
+                        slot.keeps_place = self.is_proven and attempts < KEPT_ATTEMPTS
                         await self._leave()
             except AddressRefused:
                 logger.warning("a messaging router has only addresses that are not allowed")
@@ -248,6 +254,7 @@ class SmpSubscriber:
             return False
         if not self.is_proven:
             self._dials.pace(str(ip))
+        self._ip = str(ip)
         return True
 
     async def _wait_for_another_address(self) -> None:
