@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import ssl
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,13 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import RequestReceived
 
+from heliograph.crypto.certificates import (
+    SigningAlgorithm,
+    certificates_to_pem,
+    create_authority,
+    issue_leaf,
+    private_key_to_pem,
+)
 from heliograph.push.connecting import HttpConnections
 from heliograph.push.h2_client import MAX_INFORMATIONAL, H2Connections
 from heliograph.push.http import Connections, HttpSettings, NoAnswer
@@ -24,14 +33,14 @@ Answering = Callable[[H2Connection, int], None]
 async def a_server(
     directory: Path,
     answer: Answering,
-    alpn: tuple[str, ...] = ("h2",),
     transports: list[asyncio.WriteTransport] | None = None,
+    context: ssl.SSLContext | None = None,
 ) -> AsyncIterator[tuple[str, HttpSettings]]:
     """Serve HTTP/2 without checking what is sent."""
     authority = Authority(directory)
-    context = authority.server_context("127.0.0.1")
-    if alpn:
-        context.set_alpn_protocols(list(alpn))
+    if context is None:
+        context = authority.server_context("127.0.0.1")
+        context.set_alpn_protocols(["h2"])
 
     connected: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
 
@@ -173,8 +182,35 @@ async def test_100_continue_without_end(tmp_path: Path) -> None:
 
 
 async def test_a_server_without_http_2(tmp_path: Path) -> None:
-    def answer(connection: H2Connection, stream: int) -> None:
-        raise AssertionError
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
 
-    async with a_server(tmp_path, answer, ("http/1.1",)) as (url, settings):
-        assert await reason(url, settings) in ("NoHttp2", "ConnectFailed")
+    authority = Authority(tmp_path)
+    context = authority.server_context("127.0.0.1")
+    context.set_alpn_protocols(["http/1.1"])
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/push"
+    settings = HttpSettings(connections=1, timeout=10.0, ca=authority.file.read_bytes())
+    assert await reason(url, settings) in ("ProtocolError", "ConnectionLost")
+    server.close()
+
+
+async def test_a_server_like_the_reference_simulates(tmp_path: Path) -> None:
+    """Without ALPN, with an Ed448 certificate that has its host name as a common name only."""
+
+    def answer(connection: H2Connection, stream: int) -> None:
+        connection.send_headers(stream, [(":status", "200")], end_stream=True)
+
+    now = time.time()
+    authority = create_authority("SMP server CA", now, SigningAlgorithm.ED448)
+    leaf = issue_leaf(authority, "localhost", now, SigningAlgorithm.ED448)
+    file = tmp_path / "server.pem"
+    file.write_bytes(private_key_to_pem(leaf.private_key) + certificates_to_pem(leaf.chain))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(file)
+    async with a_server(tmp_path, answer, context=context) as (url, settings):
+        settings = replace(settings, ca=certificates_to_pem(authority.chain))
+        assert await post(url.replace("127.0.0.1", "localhost"), settings) == 200
+        assert await reason(url, settings) == "ConnectFailed"
