@@ -25,6 +25,10 @@ PURE_TESTS := tests/wire tests/crypto tests/vectors
 USER_TESTS := tests/runtime tests/db tests/cli tests/doctor/test_examine.py tests/docs/test_incidents.py \
 	tests/ntf/test_router.py tests/faults/test_ntf_faults.py tests/faults/test_network_cut.py
 
+# Compiled modules are kept even where the environment says otherwise, as images often do: hundreds of
+# processes that tests start would compile them again, and so would each test process its tests.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: help install test stacks privileged lint format types demo bench fuzz attack faults workers lock clean docs
 
 help: ## List the targets
