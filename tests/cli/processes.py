@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -72,9 +71,3 @@ def stop(process: Process, number: int = signal.SIGTERM) -> tuple[int, str, str]
     out, err = process.communicate(timeout=TIMEOUT)
     assert "Traceback" not in err, err
     return process.returncode, out, err
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port

@@ -26,8 +26,9 @@ from heliograph.wire.addresses import decode_address
 from heliograph.wire.keys import Algorithm
 from heliograph.wire.smp.fields import MsgFlags, QueueMode, QueueReqData
 from heliograph.wire.table import PING, PONG
-from tests.cli.processes import TIMEOUT, Start, free_port, ready, run as run_command, starting, stop
+from tests.cli.processes import TIMEOUT, Start, ready, run as run_command, starting, stop
 from tests.db.postgres import shared_postgres
+from tests.ports import steady_port
 from tests.smp.reference.test_storelog import CREATE
 from tests.smp.reference.test_transfer import MESSAGE
 
@@ -176,7 +177,7 @@ def test_an_address_of_another_machine(directory: Path) -> None:
 def test_options_win_over_the_environment_and_that_over_the_file(
     directory: Path, start: Start
 ) -> None:
-    first, second = free_port(), free_port()
+    first, second = steady_port(), steady_port()
     variables = {"HELIOGRAPH_SMP_LISTEN_PORT": str(first)}
     process = start("--dir", directory, "--host", "localhost", **variables)
     assert ready(process).endswith(f"@localhost:{first}")
@@ -231,7 +232,7 @@ def test_a_store_that_cannot_be_had(directory: Path) -> None:
 
 
 def test_a_signal_while_the_store_is_awaited(directory: Path, start: Start) -> None:
-    port = free_port()
+    port = steady_port()
     process = start(
         "--dir",
         directory,
@@ -251,7 +252,7 @@ async def test_operators_see_inside(directory: Path, start: Start) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.settimeout(TIMEOUT)
         manager.bind(str(directory / "notify"))
-        port = free_port()
+        port = steady_port()
         process = start(
             "--dir",
             directory,

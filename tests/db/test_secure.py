@@ -18,9 +18,9 @@ from heliograph.crypto.certificates import (
 from heliograph.db.database import Database, Migration
 from heliograph.db.errors import DatabaseError
 from heliograph.runtime.authority import Authority
-from tests.cli.processes import free_port
 from tests.db.postgres import Postgres
 from tests.keys import fixed_p256_key
+from tests.ports import steady_port
 
 MIGRATIONS = [Migration("one", "CREATE TABLE numbers (number INTEGER NOT NULL);")]
 PASSWORD = "a/b@c d%:?"
@@ -54,7 +54,7 @@ class TlsPostgres(Postgres):
             "server.crt": certificates_to_pem([leaf]),
             "server.key": server_key.to_pem(),
         }
-        super().__init__(program, port=free_port())
+        super().__init__(program, port=steady_port())
 
     def start(self) -> None:
         for name, content in self._tls_files.items():
@@ -84,7 +84,7 @@ def set_password(server: Postgres) -> None:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Postgres]:
-    server = Postgres(port=free_port())
+    server = Postgres(port=steady_port())
     set_password(server)
     yield server
     server.remove()

@@ -4,7 +4,6 @@ import argparse
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -24,6 +23,7 @@ from heliograph.runtime.identity import create_identity
 from heliograph.smp.config import SmpConfig
 from tests.ntf.reference.test_ini import INI
 from tests.ntf.reference.test_storelog import ID, SCREATE, TCREATE
+from tests.ports import steady_port
 
 ROOT = Path(__file__).parents[2]
 RUNBOOK = ROOT / "docs" / "runbook.md"
@@ -132,7 +132,7 @@ class Operator:
         for name in ("BACKUPS", "OFFLINE", "PIPELINE"):  # the last one as its service does
             places[name].mkdir(mode=0o700)
         self._ntf = places["NTF"]
-        self._port = _free_port()
+        self._port = steady_port()
         self._environment = {
             **{name: value for name, value in os.environ.items() if "HELIOGRAPH" not in name},
             **{name: str(place) for name, place in places.items()},
@@ -199,12 +199,6 @@ class Operator:
             self._process.send_signal(signal.SIGTERM)
             self._process.communicate(timeout=TIMEOUT)
             self._process = None
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
 
 
 @pytest.fixture

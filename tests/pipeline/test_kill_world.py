@@ -11,7 +11,6 @@ HELIOGRAPH_ACCOUNT_ROUNDS says how often (1), HELIOGRAPH_FAULT_SEED repeats a ru
 import asyncio
 import os
 import re
-import socket
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -37,6 +36,7 @@ from heliograph.wire.ntf.push import MessagePush, decode_pn_messages, decode_pus
 from tests.faults.processes import STORES, WORKERS
 from tests.faults.test_ntf_faults import SEED, Device, FaultWorld, Line
 from tests.pipeline.support import pipeline
+from tests.ports import steady_port
 
 ROUNDS = int(os.environ.get("HELIOGRAPH_ACCOUNT_ROUNDS", "1"))
 FAULTS = ("ntf", "smp", "outage")
@@ -49,7 +49,7 @@ class World(FaultWorld):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory, STORES[0])
         self.journal = directory / "journal"
-        self.ports = {part: _free_port() for part in ROUTERS}
+        self.ports = {part: steady_port() for part in ROUTERS}
         self.carried: set[str] = set()
         self.message_pushes: list[float] = []
         """When the provider got those that it accepted."""
@@ -147,13 +147,6 @@ class World(FaultWorld):
 
 
 _TELLS = re.compile("notifications_|messages_notify_sent|messages_ntf_successes")
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from heliograph.push.webpush import WebPushConfig, WebPushProvider
 from heliograph.runtime.authority import Authority
 from heliograph.wire.ntf.push import decode_push
 from heliograph.wire.ntf.tokens import InvalidReason, WPDeviceToken
-from tests.cli.processes import free_port
+from tests.ports import steady_port
 from tests.push.support import closing, delivery
 from tests.push.test_webpush import AUTH, DEVICE_KEY, MESSAGE, VAPID_KEY, VERIFICATION
 from tests.waiting import eventually
@@ -148,7 +148,7 @@ def _write_files(directory: Path, xmpp: int, https: int) -> bytes:
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[tuple[int, bytes]]:
     assert PROSODY is not None
-    xmpp, https = free_port(), free_port()
+    xmpp, https = steady_port(), steady_port()
     trusted = _write_files(tmp_path, xmpp, https)
     process = await asyncio.create_subprocess_exec(
         PROSODY, "-F", "--config", str(tmp_path / "prosody.cfg.lua"),

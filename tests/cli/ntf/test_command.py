@@ -24,9 +24,10 @@ from heliograph.wire.keys import Algorithm
 from heliograph.wire.ntf.tokens import APNSDeviceToken, PushProvider, TokenStatus
 from heliograph.wire.primitives import b64encode
 from heliograph.wire.table import PING, PONG
-from tests.cli.processes import TIMEOUT, Start, free_port, ready, run as run_command, starting, stop
+from tests.cli.processes import TIMEOUT, Start, ready, run as run_command, starting, stop
 from tests.ntf.reference.test_ini import INI
 from tests.ntf.reference.test_storelog import ID, SCREATE, TCREATE
+from tests.ports import steady_port
 
 pytestmark = pytest.mark.timeout(240)  # commands are processes, one after the other
 
@@ -152,7 +153,7 @@ async def test_test_tokens_are_refused_unless_allowed(directory: Path, start: St
             "KEY_ID": "i",
             "TEAM_ID": "t",
             "TOPIC": "o",
-            "TEST_URL": f"https://127.0.0.1:{free_port()}",
+            "TEST_URL": f"https://127.0.0.1:{steady_port()}",
             "ALLOW_TEST_TOKENS": "true",
         }.items()
     }
@@ -324,7 +325,7 @@ def test_no_router_there(tmp_path: Path) -> None:
 
 
 async def test_operators_see_inside(directory: Path, start: Start) -> None:
-    http, control = free_port(), free_port()
+    http, control = steady_port(), steady_port()
     process = start(
         "--dir",
         directory,
@@ -358,7 +359,7 @@ def test_statistics_survive_a_restart(directory: Path, start: Start) -> None:
     saved = {"since": 0, "before": {}, "stats": {"counters": {"ntf_received": 41}}}
     saved["stats"] |= {"active_tokens": {}, "active_subs": {}}  # type: ignore[operator]
     (directory / "stats.json").write_text(json.dumps(saved))
-    port = free_port()
+    port = steady_port()
     process = start("--dir", directory, HELIOGRAPH_NTF_METRICS_PORT=str(port))
     ready(process)
     assert "simplex_ntf_notifications_received 41\n" in fetch(port, "/metrics")
