@@ -143,7 +143,7 @@ def test_maintenance_brings_the_store_up_to_date_and_exits(directory: Path, star
 
 async def test_test_tokens_are_refused_unless_allowed(directory: Path, start: Start) -> None:
     process = start("--dir", directory)
-    with pytest.raises(RequestRefused, match="AUTH"):
+    with pytest.raises(RequestRefused, match="CMD PROHIBITED"):
         await register(ready(process), PushProvider.APNS_TEST)
     assert stop(process)[0] == 0
     variables = {
