@@ -22,7 +22,10 @@ SPARK_SETTINGS = {
     # Tests are short: to compile costs more than it saves. `test_cluster` runs what is compiled.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    # Spark alone fills the 48 MB that Java then has for code, and methods would be compiled again.
+    "spark.driver.extraJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+    ),
 }
 START = datetime(2026, 1, 5, tzinfo=UTC)
 """A Monday."""
