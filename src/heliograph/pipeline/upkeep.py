@@ -19,12 +19,10 @@ from heliograph.pipeline.tables import store
 from heliograph.pipeline.tables.offsets import Offsets, without_runs
 from heliograph.pipeline.tables.schemas import SCHEMAS
 from heliograph.pipeline.tables.store import Write
-from heliograph.pipeline.tables.tables import DataFile
+from heliograph.pipeline.tables.tables import DERIVED, DataFile
 from heliograph.runtime.errors import StartError
 
 DAY = 86_400.0
-DERIVED = ("marks", "settlements", "counts", "actives", "rates", "tokens")
-"""Tables that are computed from new events."""
 MAX_FILES = 40
 """Number of small files of similar size that are not worth merging."""
 SIMILAR_BITS = 5

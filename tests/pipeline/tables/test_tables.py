@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from heliograph.pipeline.tables.log import CHECKPOINT_INTERVAL
 from heliograph.pipeline.tables.offsets import (
     Offsets,
     decode,
@@ -108,6 +109,72 @@ def test_what_was_not_committed_does_not_count_and_is_removed(tmp_path: Path) ->
         assert tables.vacuum() == 0  # it may be of a batch that is being written
         assert tables.vacuum(retention_hours=0) == 1
     assert not (tmp_path / "events" / lost.path).exists()
+
+
+def commit_often(tables: Tables, upto: int) -> None:
+    while tables.snapshot.offsets.batch < upto:
+        tables.commit("events", offsets=lambda offsets: offsets)
+
+
+def test_a_checkpoint_that_fails_fails_no_commit(tmp_path: Path) -> None:
+    log = tmp_path / "events" / "_delta_log"
+    with open_tables(tmp_path) as tables:
+        commit_often(tables, CHECKPOINT_INTERVAL - 2)
+        (log / "_last_checkpoint").mkdir()  # it cannot be replaced by a file
+        commit_often(tables, CHECKPOINT_INTERVAL)
+        (log / "_last_checkpoint").rmdir()
+        commit_often(tables, 2 * CHECKPOINT_INTERVAL - 1)
+    assert (log / f"{2 * CHECKPOINT_INTERVAL - 1:020}.checkpoint.parquet").exists()
+    assert read_offsets(tmp_path).batch == 2 * CHECKPOINT_INTERVAL - 1
+    # The checkpoint has the last batch, and the commit of its offsets is lost.
+    (log / f"{2 * CHECKPOINT_INTERVAL - 1:020}.json").unlink()
+    with pytest.raises(StartError, match=r"lacks commits: events has"), open_tables(tmp_path):
+        pass
+
+
+def test_a_commit_that_fails_is_repeated(tmp_path: Path) -> None:
+    log, away = tmp_path / "events" / "_delta_log", tmp_path / "away"
+    with open_tables(tmp_path) as tables:
+        commit_often(tables, 2)
+        log.rename(away)
+        log.touch()
+        with pytest.raises(StartError, match=r"events cannot be written: [^\n\x1b]+$"):
+            commit_often(tables, 3)
+        log.unlink()
+        away.rename(log)
+        commit_often(tables, 3)
+    assert read_offsets(tmp_path).batch == 3
+
+
+def test_a_commit_whose_answer_was_lost_counts_once(tmp_path: Path) -> None:
+    with open_tables(tmp_path) as tables:
+        commit_often(tables, 1)
+        known = tables.snapshot
+        tables.commit("events", put(tables), offsets=lambda _: SEEN)
+        newest, tables.snapshot = tables.snapshot, known
+        tables._reload("events")
+        assert tables.snapshot == newest
+
+
+def test_lost_commits_of_events_are_noticed(tmp_path: Path) -> None:
+    with open_tables(tmp_path) as tables:
+        tables.commit("events", offsets=lambda _: SEEN)
+        tables.commit("events", put(tables), offsets=lambda _: SEEN)
+        tables.commit("counts", progress=2)
+    (tmp_path / "events" / "_delta_log" / f"{2:020}.json").unlink()
+    with (
+        pytest.raises(StartError, match=r"lacks commits: counts has batch 2, .* ends with 1"),
+        open_tables(tmp_path),
+    ):
+        pass
+
+
+def test_a_damaged_commit_is_said_in_one_line(tmp_path: Path) -> None:
+    with open_tables(tmp_path) as tables:
+        tables.commit("events", offsets=lambda _: SEEN)
+    (tmp_path / "events" / "_delta_log" / f"{1:020}.json").write_text("{")
+    with pytest.raises(StartError, match=r"^[^\n\x1b]+$"), open_tables(tmp_path):
+        pass
 
 
 def test_only_one_process_writes(tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heliograph.documents import JsonObject
+from heliograph.pipeline.tables import log
 from heliograph.pipeline.tables.offsets import METADATA, Offsets, encode, read_offsets
 from heliograph.pipeline.tables.storage import BY_DAY, Storage, StoredFile
 from heliograph.runtime.errors import StartError, file_error
@@ -31,15 +32,9 @@ NO_DAY = "__HIVE_DEFAULT_PARTITION__"
 """The name that Spark gives to the folder of a null partition."""
 APPLICATION = "heliograph"
 """The application ID of the transactions."""
-RETENTION_HOURS = 24
-"""Hours that a removed file stays for readers that began before."""
-_CONFIGURATION = {
-    "delta.checkpointInterval": "50",
-    "delta.deletedFileRetentionDuration": f"interval {RETENTION_HOURS} hours",
-    "delta.logRetentionDuration": "interval 7 days",
-}
-
-
+MAKE_AGAIN = "The tables can be made again from the journals: move the directory away"
+DERIVED = ("marks", "settlements", "counts", "actives", "rates", "tokens")
+"""Tables whose progress is a batch of events."""
 SAME_STORAGE = (
     "all workers of Spark must see the same storage as this process. Nothing was committed; the"
     " next run takes it all"
@@ -116,11 +111,16 @@ class Tables:
                     DeltaTable(url)
                     if DeltaTable.is_deltatable(url)
                     else DeltaTable.create(
-                        url, schema, partition_by=_partitions(name), configuration=_CONFIGURATION
+                        url, schema, partition_by=_partitions(name), configuration=log.CONFIGURATION
                     )
                 )
             except Exception as exc:
-                raise StartError(f"the table {name} in {place} cannot be opened: {exc}") from exc
+                text = log.reason(exc)
+                denied = "ermission denied" in text
+                advice = "run this as the user that writes there" if denied else MAKE_AGAIN
+                raise StartError(
+                    f"the table {name} in {place} cannot be opened: {text}. {advice}"
+                ) from exc
         self.snapshot = self._load()
 
     def pinned(self) -> "Tables":
@@ -164,11 +164,12 @@ class Tables:
 
         `offsets` returns those of a commit of events from those before it.
 
-        Raises `SecondWriter`.
+        Raises `SecondWriter`, and `StartError` if the storage fails.
         """
         with self._committing:
             new = None if offsets is None else offsets(self.snapshot.offsets)
             self._commit(table, added, removed, new, progress)
+            log.maintain(table, self._tables[table])
 
     def _commit(
         self,
@@ -178,8 +179,8 @@ class Tables:
         offsets: Offsets | None,
         progress: int | None,
     ) -> None:
-        from deltalake import CommitProperties, Transaction
-        from deltalake.exceptions import CommitFailedError
+        from deltalake import CommitProperties, PostCommitHookProperties, Transaction
+        from deltalake.exceptions import CommitFailedError, DeltaError
         from deltalake.transaction import AddAction, RemoveAction
 
         now = time.time()
@@ -223,14 +224,21 @@ class Tables:
                 self._schemas[table],
                 partition_by=_partitions(table),
                 commit_properties=properties,
+                # Later, by `log.maintain`: if they fail, the commit is made nevertheless.
+                post_commithook_properties=PostCommitHookProperties(False, False),
             )
+            delta.update_incremental()
         except CommitFailedError as exc:
             raise SecondWriter(
-                f"another pipeline writes to {self.storage.url}: {exc}. Nothing was committed here;"
-                " stop one of the two"
+                f"another pipeline writes to {self.storage.url}: {log.reason(exc)}. Nothing was"
+                " committed here; stop one of the two"
             ) from exc
-        delta.update_incremental()
-        self.storage.sync_log(table, delta.version())
+        except (OSError, DeltaError) as exc:
+            self._reload(table)  # it may have been committed although the answer was lost
+            raise StartError(
+                f"{self.storage.url}/{table} cannot be written: {log.reason(exc)}. The next batch"
+                " goes on after the last commit"
+            ) from exc
         gone = {file.path for file in removed}
         kept = tuple(file for file in self.snapshot.of(table) if file.path not in gone)
         self.snapshot = Snapshot(
@@ -240,8 +248,17 @@ class Tables:
             if progress is not None
             else self.snapshot.progress,
         )
+        self.storage.sync_log(table, delta.version())
 
-    def vacuum(self, retention_hours: int = RETENTION_HOURS) -> int:
+    def _reload(self, table: str) -> None:
+        """Read again what is committed; keep what is known if that fails, too."""
+        from deltalake.exceptions import DeltaError
+
+        with suppress(OSError, DeltaError, StartError):
+            self._tables[table].update_incremental()
+            self.snapshot = self._load()
+
+    def vacuum(self, retention_hours: int = log.RETENTION_HOURS) -> int:
         """Remove files that no reader needs any more, and leftovers of killed writers.
 
         Needs no commit, so that it may run beside others.
@@ -256,6 +273,21 @@ class Tables:
             self.storage.remove(name, unused)
             count += len(unused)
         return count
+
+    def check(self) -> None:
+        """Raise `StartError` if commits of events are lost that other tables contain.
+
+        Batches with their numbers would be taken for known ones.
+        """
+        batch = self.snapshot.offsets.batch
+        known = {"events": self._tables["events"].transaction_version(APPLICATION) or 0}
+        known |= {name: self.snapshot.progress[name] for name in DERIVED}
+        newest = max(known, key=known.__getitem__)
+        if known[newest] > batch:
+            raise StartError(
+                f"{self.storage.url}/events/_delta_log lacks commits: {newest} has batch"
+                f" {known[newest]}, and the log ends with {batch}. Restore it, or: {MAKE_AGAIN}"
+            )
 
     def _load(self) -> Snapshot:
         events = self._tables["events"]
@@ -308,7 +340,7 @@ def list_files(place: str | Path, table: str) -> list[DataFile]:
     try:
         return list(_files(DeltaTable(f"{Storage(place).delta_url}/{table}")))
     except DeltaError as exc:
-        raise StartError(f"the table {table} in {place} cannot be read: {exc}") from exc
+        raise StartError(f"the table {table} in {place} cannot be read: {log.reason(exc)}") from exc
 
 
 @contextmanager
@@ -316,7 +348,7 @@ def open_tables(place: str | Path) -> Iterator[Tables]:
     """Open the tables to write. Raises `StartError`, also if another process has them open."""
     storage = Storage(place)
     if storage.local is None:
-        yield Tables(place)
+        yield _opened(place)
         return
     directory = storage.local
     lock = _open_lock(directory)
@@ -327,9 +359,15 @@ def open_tables(place: str | Path) -> Iterator[Tables]:
             raise StartError(
                 f"another pipeline is at work in {directory}: stop it, or choose another --dir"
             ) from exc
-        yield Tables(place)
+        yield _opened(place)
     finally:
         os.close(lock)
+
+
+def _opened(place: str | Path) -> Tables:
+    tables = Tables(place)
+    tables.check()
+    return tables
 
 
 def check_writable(place: str | Path) -> None:
