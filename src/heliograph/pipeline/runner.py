@@ -203,7 +203,8 @@ class Pipeline:
         """
         now = time.time() if now is None else now
         if self.settings.journals:
-            self._known.heads = read_heads(self.settings.journals, self.spark, self.offsets, now)
+            journals, known = self.settings.journals, self.heads
+            self._known.heads = read_heads(journals, self.spark, self.offsets, now, known)
         reopened = self.reopened()
         changed = () if reopened is None else hours_of(outcomes.closed_rows(reopened))
         rows = self.decided(self.marks(reopened))

@@ -73,11 +73,11 @@ def _reach(
     offsets: Offsets, account: JsonObject, journals: Sequence[str], now: float
 ) -> tuple[Heads, list[Lag]]:
     """Return the heads and what lags: now if the journals can be read here, else as it was."""
+    heads = decode_heads(account.get("heads", {}))
     if not journals or any(source.needs_spark(journal) for journal in journals):
-        heads = decode_heads(account.get("heads", {}))
         known = [Lag(**lag) for lag in account.get("lags", ())]
         return heads, [*dict.fromkeys((*known, *reach.stale(heads, now)))]
-    heads = read_heads(journals, None, offsets, now)
+    heads = read_heads(journals, None, offsets, now, heads)
     grace = account.get("settings", {}).get("grace", GRACE)
     found = reach.lags(offsets.seen, offsets.routers, heads, now, grace)
     return heads, [*found, *reach.without_receivers(account.get("outcomes", {}), offsets.routers)]

@@ -9,6 +9,7 @@ import pytest
 from heliograph.journal.heads import HEARTBEAT, Head
 from heliograph.pipeline.jobs.ingest import Summary
 from heliograph.pipeline.jobs.reach import (
+    DAMAGED,
     MAX_AGE,
     Heads,
     known_until,
@@ -90,6 +91,22 @@ def test_a_run_that_never_wrote() -> None:
     assert (gap.boot, gap.first_seq, gap.last_seq, gap.from_at) == (9, 1, 7, 9)
     assert found({}, heads(head(0))) == [SILENT]
     assert found({}, heads(head(0, RECENT))) == []
+
+
+def test_a_clock_that_is_ahead_hides_no_silence() -> None:
+    ahead = int((NOW + HEARTBEAT + GRACE + 1) * 1e6)
+    assert found(notes(), heads(head(at=ahead))) == ["its clock is ahead, so it may have stopped"]
+    assert found(notes(last_at=ahead), heads(head(at=ahead, ended=True))) == []
+    assert found(notes(), heads(head(at=ahead - 2_000_000))) == []
+
+
+def test_a_damaged_head_is_no_end() -> None:
+    """Also that of an earlier run, whose last segments may be missing."""
+    known = replace(heads(head(at=RECENT)), damaged=("r/3",))
+    assert found(notes(), known) == [DAMAGED]
+    [lag] = lags(SEEN, {}, replace(heads(), damaged=("other/3",)), NOW, GRACE)
+    assert (lag.what, lag.reason) == ("other", DAMAGED)
+    assert found(notes(stopped_at=OLD), replace(heads(), damaged=("r/5",))) == [GONE]
 
 
 TWO = {**SEEN, "r/9": [(1, 3)]}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from heliograph.documents import JsonMapping, JsonObject
 from heliograph.journal.heads import HEADS, Head, decode_head
 from heliograph.pipeline import intervals, source
-from heliograph.pipeline.jobs.reach import Heads, covers
+from heliograph.pipeline.jobs.reach import NO_HEADS, Heads, covers
 from heliograph.pipeline.tables.offsets import Offsets
 
 if TYPE_CHECKING:
@@ -23,20 +23,29 @@ logger = logging.getLogger(__name__)
 
 
 def read_heads(
-    journals: Sequence[str], spark: "SparkSession | None", offsets: Offsets, now: float
+    journals: Sequence[str],
+    spark: "SparkSession | None",
+    offsets: Offsets,
+    now: float,
+    earlier: Heads = NO_HEADS,
 ) -> Heads:
     """Return the heads of all journals, without those of old runs that nothing depends on.
+
+    A head of `earlier` that is gone stays while events that it counts are missing.
 
     Raises OSError if they cannot be read.
     """
     runs: dict[str, Head] = {}
     waiting: set[str] = set()
     empty = []
+    damaged: set[str] = set()
+    counting = [head for head in earlier.runs.values() if head.run in offsets.seen]
     for journal in journals:
-        found = list(_heads(journal, spark))
-        if not found:
+        before = len(damaged)
+        found = [*_heads(journal, spark, damaged)]
+        if not found and len(damaged) == before:
             empty.append(journal)
-        for head in found:
+        for head in (*found, *(head for head in counting if not covers(offsets.seen, head))):
             if head.boot <= offsets.expired.get(head.router, -1):
                 continue
             known = runs.get(head.run)
@@ -44,7 +53,8 @@ def read_heads(
                 runs[head.run] = head
             if _is_waiting(journal, spark, head, offsets):
                 waiting.add(head.run)
-    return Heads(_relevant(runs, offsets), frozenset(waiting), tuple(empty), now)
+    relevant, names = _relevant(runs, offsets), tuple(sorted(damaged))
+    return Heads(relevant, frozenset(waiting), tuple(empty), now, damaged=names)
 
 
 def _relevant(runs: Mapping[str, Head], offsets: Offsets) -> dict[str, Head]:
@@ -74,12 +84,13 @@ def _is_waiting(journal: str, spark: "SparkSession | None", head: Head, offsets:
     return any(source.probe(journal, name, spark) is not None for name in names)
 
 
-def _heads(journal: str, spark: "SparkSession | None") -> Iterator[Head]:
+def _heads(journal: str, spark: "SparkSession | None", damaged: set[str]) -> Iterator[Head]:
     for name, text in _texts(journal, spark):
         try:
             yield decode_head(text.encode())
         except ValueError as exc:
             logger.warning("%s/%s/%s: %s, it is ignored", journal, HEADS, name, exc)
+            damaged.add("/".join(name.removesuffix(".json").rsplit("-", 1)))
 
 
 def _texts(journal: str, spark: "SparkSession | None") -> Iterator[tuple[str, str]]:
@@ -114,6 +125,7 @@ def encode_heads(heads: Heads) -> JsonObject:
         "runs": [asdict(head) for head in heads.runs.values()],
         "waiting": sorted(heads.waiting),
         "empty": list(heads.empty),
+        "damaged": list(heads.damaged),
     }
 
 
@@ -126,4 +138,5 @@ def decode_heads(document: JsonMapping) -> Heads:
         tuple(document.get("empty", ())),
         document.get("at", 0.0),
         is_stored="at" in document,
+        damaged=tuple(document.get("damaged", ())),
     )

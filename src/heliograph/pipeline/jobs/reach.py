@@ -19,6 +19,8 @@ from heliograph.pipeline.vocabulary import DELIVERED
 MAX_AGE = 7200.0
 """Seconds after which heads that were read say nothing about now."""
 
+DAMAGED = "the head of a run is damaged: remove it from _heads if the run is complete"
+
 
 @dataclass(frozen=True, slots=True)
 class Heads:
@@ -32,6 +34,11 @@ class Heads:
     at: float = 0.0
     is_stored: bool = False
     """They are those of an earlier account, so runs may have begun since."""
+    damaged: tuple[str, ...] = ()
+    """The runs of heads that cannot be decoded."""
+
+
+NO_HEADS = Heads()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +95,12 @@ def lags(
 ) -> list[Lag]:
     """Return the routers and journals that lag at the Unix time `now`."""
     oldest = int((now - HEARTBEAT - grace) * 1e6)
+    newest = int((now + HEARTBEAT + grace) * 1e6)
     found = [Lag(journal, 0, "no router has written to this journal") for journal in heads.empty]
-    for router, part in _serving(notes, heads).items():
+    serving = _serving(notes, heads)
+    damaged = {run.partition("/")[0] for run in heads.damaged}
+    found += [Lag(name, 0, DAMAGED) for name in sorted(damaged - serving.keys() - notes.keys())]
+    for router, part in serving.items():
         runs = _runs(router, seen, notes, heads)
         name = f"{router} ({part})"
         last = max((run.until for run in runs), default=0)
@@ -98,8 +109,12 @@ def lags(
             until, boot = going[0]
             name = f"{router}/{boot} ({part})" if len(going) > 1 else name
             found.append(Lag(name, until, "it has not stopped, and has written nothing since"))
+        elif going and going[-1][0] > newest:
+            found.append(Lag(name, going[-1][0], "its clock is ahead, so it may have stopped"))
         elif runs and not runs[-1].has_head and not (heads.is_stored and last > heads.at * 1e6):
             found.append(Lag(name, last, "the head of its last run is gone"))
+        elif router in damaged:
+            found.append(Lag(name, last, DAMAGED))
     return found
 
 
