@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pyarrow as pa
@@ -63,6 +64,11 @@ async def test_a_journal_is_collected_once(tmp_path: Path) -> None:
     assert all(path.stat().st_mode & 0o777 == 0o600 for path in files(target, ".parquet"))
 
 
+def columns(segment: Path) -> list[Any]:
+    group = pq.read_metadata(segment).row_group(0)
+    return [group.column(number) for number in range(group.num_columns)]
+
+
 async def test_what_is_no_segment_is_refused(tmp_path: Path) -> None:
     [path] = files(journal(tmp_path / "journal", 1), ".parquet")
     data = path.read_bytes()
@@ -80,6 +86,11 @@ async def test_what_is_no_segment_is_refused(tmp_path: Path) -> None:
         assert await put(name, data, "wrong") == 401
         assert await put(name, data, "") == 401
         assert await put(name, data[:-10]) == 400
+        for column in columns(path):  # the last byte of its last page
+            first = column.dictionary_page_offset or column.data_page_offset
+            last = first + column.total_compressed_size - 1
+            damaged = data[:last] + bytes([data[last] ^ 0xFF]) + data[last + 1 :]
+            assert await put(name, damaged) == 400, column.path_in_schema
         assert await put(f"{IDENTITY.router}/manifest.json", data) == 400
         assert await put("..%2f..%2fetc/1-00000001.parquet", data) in (400, 404)
         assert not list(target.rglob("*.*"))

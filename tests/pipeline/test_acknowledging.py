@@ -1,6 +1,8 @@
 import logging
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from heliograph.journal.readers import is_streamed, read_acknowledged
@@ -20,6 +22,11 @@ def test_what_is_committed_and_whole_is_acknowledged() -> None:
     found = acknowledged(OFFSETS, ["a/1000-00000003.parquet", "other.parquet"])
     assert found["a"].runs == {1000: [(1, 2), (4, 5)], 2000: [(1, 1), (3, 4)]}
     assert found["b"].runs == {1: [(7, 9)]}
+
+
+def test_nothing_of_a_run_with_wrong_events_is_acknowledged() -> None:
+    """An upgrade may know them, and all segments of the run are read again then."""
+    assert [*acknowledged(OFFSETS, ["a/1000"])["a"].runs] == [2000]
 
 
 def test_each_journal_gets_what_is_of_its_routers(tmp_path: Path) -> None:
@@ -56,8 +63,18 @@ def test_a_journal_that_cannot_be_written_is_reported_once(
 
 
 def test_quarantined_segments_are_found_without_spark(tmp_path: Path) -> None:
-    with open_tables(tmp_path):
+    rows = {
+        "event_id": ["a/1000-00000003.parquet", "b-1-7", "b-1-8", None],
+        "reason": ["damaged"] * 4,
+        "raw": [None, "{}", "{}", "{}"],
+    }
+    with open_tables(tmp_path) as tables:
         assert damaged_segments(tmp_path) == []
+        staging = tables.staging("quarantine")
+        (tmp_path / staging).mkdir()
+        pq.write_table(pa.table(rows), tmp_path / staging / "part.parquet")
+        tables.commit("quarantine", tables.written(staging, 4))
+    assert damaged_segments(tmp_path) == ["a/1000-00000003.parquet", "b/1"]
 
 
 def test_no_router_waits_for_the_backlog_of_another() -> None:

@@ -219,11 +219,13 @@ def _answer(status: int, text: str) -> web.Response:
 def _check(data: bytes, router: str, boot: int, parts: frozenset[str]) -> tuple[int, str] | None:
     """Return what is wrong with a segment: its status and text."""
     try:
-        file = pq.ParquetFile(pa.BufferReader(data))
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         if not {*file.schema_arrow.names} >= _COLUMNS:
             return 400, "this is not a segment"
         if not 0 < file.metadata.num_rows <= MAX_EVENTS:
             return 400, f"a segment has 1 to {MAX_EVENTS} events"
+        for _ in file.iter_batches():
+            pass  # a damaged segment would keep its name for good: read all of it
         found = file.read(columns=["router", "part", "boot"])
         routers, boots, written = (
             pc.unique(found[name]).to_pylist() for name in ("router", "boot", "part")

@@ -21,6 +21,7 @@ from heliograph.journal.readers import (
     mark_streamed,
 )
 from heliograph.pipeline import intervals, source
+from heliograph.pipeline.source import run_of
 from heliograph.pipeline.tables.offsets import Offsets
 from heliograph.pipeline.tables.storage import Storage
 from heliograph.runtime.errors import StartError
@@ -32,12 +33,13 @@ INTERVAL = 10.0
 
 
 def acknowledged(offsets: Offsets, damaged: Iterable[str] = ()) -> dict[str, Acknowledged]:
-    """Return what is committed by the folder of its router, without the `damaged` segments."""
+    """Return what is committed by the folder of its router, without `damaged` segments and runs."""
     runs: dict[str, list[tuple[int, int]]] = {
         run: list(pairs) for run, pairs in offsets.segments.items()
     }
     for name in damaged:
         item = source.segment(name, "", 0, 0.0)
+        runs.pop(name, None)
         if item.run in runs:
             runs[item.run] = intervals.without(runs[item.run], item.number)
     found: dict[str, dict[int, list[tuple[int, int]]]] = defaultdict(dict)
@@ -106,9 +108,13 @@ class Acknowledger:
 
 
 def damaged_segments(place: str | Path) -> list[str]:
-    """Return the segments in quarantine, which stay in their journals for a repair."""
+    """Return what stays in the journals until it is requeued: the segments in quarantine, and the
+    runs of events there, which do not record their segment.
+    """
     from deltalake import DeltaTable
 
-    url = f"{Storage(place).delta_url}/quarantine"
-    whole = query(DeltaTable(url), "event_id", "WHERE raw IS NULL")
-    return [str(name) for name in whole["event_id"].to_pylist() if name]
+    table = DeltaTable(f"{Storage(place).delta_url}/quarantine")
+    whole = query(table, "DISTINCT event_id", "WHERE raw IS NULL")
+    wrong = query(table, "DISTINCT event_id", "WHERE raw IS NOT NULL")
+    names = {str(name) for name in whole["event_id"].to_pylist() if name}
+    return sorted(names | {run_of(name) for name in wrong["event_id"].to_pylist() if name})

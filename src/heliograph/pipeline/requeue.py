@@ -39,7 +39,7 @@ def requeue(pipeline: Pipeline) -> Requeued:
     count = 0
     for row in pipeline.read("quarantine").distinct().collect():
         name = row["event_id"] or ""
-        run = _run_of(name)
+        run = source.run_of(name)
         item = present.get(name)
         if row["raw"] is None and item is not None:
             if item.run is None:
@@ -53,14 +53,13 @@ def requeue(pipeline: Pipeline) -> Requeued:
             continue
         count += 1
     if count:
-        quarantined = max(0, offsets.counts.get("quarantined", 0) - count)
         pipeline.tables.commit(
             "events",
             offsets=lambda _: replace(
                 offsets,
                 segments=segments,
                 other_segments=tuple(sorted(others)),
-                counts={**offsets.counts, "quarantined": quarantined},
+                counts={**offsets.counts, "quarantined": len(kept)},
             ),
         )
         # Second: if this commit fails, the records are stored twice, but count once.
@@ -70,8 +69,3 @@ def requeue(pipeline: Pipeline) -> Requeued:
         old = pipeline.snapshot.of("quarantine")
         pipeline.tables.commit("quarantine", added["quarantine"], old)
     return Requeued(count, len(kept))
-
-
-def _run_of(event_id: str) -> str:
-    router, _, rest = event_id.partition("-")
-    return f"{router}/{rest.partition('-')[0]}"

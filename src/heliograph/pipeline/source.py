@@ -48,6 +48,11 @@ def segment(name: str, url: str, size: int, modified: float) -> Segment:
     return Segment(name, url, size, modified, f"{folder}/{match[1]}", int(match[2]))
 
 
+def run_of(event_id: str) -> str:
+    router, _, rest = event_id.partition("-")
+    return f"{router}/{rest.partition('-')[0]}"
+
+
 def list_segments(
     journal: str, spark: "SparkSession | None", offsets: Offsets | None = None
 ) -> list[Segment]:
@@ -145,6 +150,14 @@ def probe(journal: str, name: str, spark: "SparkSession | None") -> Segment | No
     except OSError:
         return None
     return segment(name, path, facts.st_size, facts.st_mtime)
+
+
+def exists(url: str, spark: "SparkSession | None") -> bool:
+    """Return True if a segment is still there."""
+    if "://" not in url:
+        return os.path.exists(url)
+    folder, _, name = url.rpartition("/")
+    return _probe_remote(folder, name, spark) is not None
 
 
 def _in_thread(work: Callable[[], list[Segment]]) -> "Future[list[Segment]]":
