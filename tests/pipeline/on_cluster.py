@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from heliograph.pipeline.runner import Pipeline, RunSettings
+from heliograph.pipeline.schedule import once
 from heliograph.pipeline.spark.session import open_session
 from heliograph.pipeline.tables.offsets import read_offsets
 from heliograph.pipeline.tables.tables import RowsMissing, open_tables
@@ -16,6 +17,7 @@ from tests.pipeline.support import SPARK_SETTINGS
 
 OTHER_DISK = "/proc/self/cwd/tables"
 """Another folder for each process, as if each had a disk of its own there."""
+OTHER_JOURNAL = "/proc/self/cwd/journal"
 
 
 def say(**facts: object) -> None:
@@ -40,6 +42,11 @@ def main(master: str, work: Path) -> None:
         except RowsMissing as exc:
             say(refused=str(exc), batch=read_offsets(OTHER_DISK).batch)
     with open_tables(work / "tables") as tables:
+        try:
+            once(Pipeline(spark, tables, RunSettings((OTHER_JOURNAL,))))
+            say(refused=None)
+        except RowsMissing as exc:
+            say(refused=str(exc), batch=read_offsets(work / "tables").batch)
         made = Pipeline(spark, tables, journals)
         made.ingester.ingest_batch()
         say(ready=True)

@@ -100,6 +100,7 @@ def test_a_worker_with_its_own_disk_and_one_that_is_killed(tmp_path: Path) -> No
     fleet.write(tmp_path / "journal", rows_per_segment=500)
     log = tmp_path / "driver.log"
     (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "journal").symlink_to(tmp_path / "journal")
     with a_cluster(tmp_path) as (url, workers), log.open("w") as errors:
         driver = subprocess.Popen(
             [sys.executable, "-m", "tests.pipeline.on_cluster", url, str(tmp_path)],
@@ -112,9 +113,10 @@ def test_a_worker_with_its_own_disk_and_one_that_is_killed(tmp_path: Path) -> No
             start_new_session=True,
         )
         try:
-            refused = answer(driver, log)
-            assert "all workers of Spark must see the same storage" in str(refused["refused"])
-            assert refused["batch"] == 0  # no segment is taken
+            for _ in ("tables", "journal"):
+                refused = answer(driver, log)
+                assert "all workers of Spark must see the same storage" in str(refused["refused"])
+                assert refused["batch"] == 0  # no segment is taken
             assert answer(driver, log) == {"ready": True}
             os.killpg(workers[0].pid, signal.SIGKILL)  # with its executor
             assert driver.stdin is not None

@@ -15,7 +15,16 @@ from heliograph.pipeline.tables.offsets import read_offsets
 from heliograph.pipeline.tables.tables import open_tables
 from heliograph.pipeline.upkeep import compact
 from heliograph.sim.fleet import Fleet, FleetSettings
-from tests.pipeline.support import SPARK_SETTINGS, START, pipeline, snapshot
+from tests.pipeline.support import (
+    SPARK_SETTINGS,
+    START,
+    Scribe,
+    pipeline,
+    snapshot,
+    write_segment,
+)
+from tests.pipeline.test_watching import javas
+from tests.waiting import block_until
 
 ROUNDS = int(os.environ.get("HELIOGRAPH_PIPELINE_KILL_ROUNDS", "2"))
 MASTER = os.environ.get("HELIOGRAPH_PIPELINE_KILL_MASTER", "local[2]")
@@ -43,7 +52,8 @@ def ready(process: "subprocess.Popen[bytes]", directory: Path) -> None:
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
-    os.killpg(process.pid, signal.SIGKILL)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert process.stdout is not None
     process.stdout.close()
@@ -121,3 +131,27 @@ def _reveal(paths: list[Path], made: Path, journal: Path) -> None:
         target = journal / path.relative_to(made)
         target.parent.mkdir(exist_ok=True)
         path.rename(target)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_stream_without_java_ends(tmp_path: Path) -> None:
+    """So that a supervisor starts it again: no retry can succeed."""
+    journal, directory = tmp_path / "journal", tmp_path / "tables"
+    journal.mkdir()
+    ntf = Scribe()
+    ntf.nmsg(1, 0.0)
+    ntf.nmsg(2, 1.0)
+    process = start(directory, journal)
+    try:
+        ready(process, directory)
+        write_segment(journal, "ntf/1000-00000001", ntf.events[:2])
+        block_until(lambda: read_offsets(directory).batch > 0, within=START_TIMEOUT)
+        for java in javas(process.pid):
+            os.kill(java, signal.SIGKILL)
+        write_segment(journal, "ntf/1000-00000002", ntf.events[2:])
+        assert process.wait(START_TIMEOUT) == 1
+    finally:
+        kill(process)
+    assert "the Java process of Spark ended" in directory.with_suffix(".log").read_text()
+    assert read_offsets(directory).counts["segments"] == 1

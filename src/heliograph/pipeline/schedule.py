@@ -20,8 +20,10 @@ from heliograph.pipeline.account import Account
 from heliograph.pipeline.ingesting.heads import encode_heads
 from heliograph.pipeline.ingesting.ingester import BatchResult
 from heliograph.pipeline.runner import Pipeline
+from heliograph.pipeline.spark.failures import has_ended
 from heliograph.pipeline.tables.offsets import write_account
 from heliograph.pipeline.vocabulary import ACCOUNT_AGAIN, OVERDUE
+from heliograph.runtime.errors import StartError
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +59,10 @@ class _PeriodicJob:
 
 
 class Stream:
-    """Ingests until `stop` is set. A failed batch commits nothing and is retried."""
+    """Ingests until `stop` is set. A failed batch commits nothing and is retried.
+
+    Without Spark no retry can succeed: `run` raises, so that a supervisor starts it again.
+    """
 
     def __init__(
         self,
@@ -106,9 +111,14 @@ class Stream:
                 try:
                     self._step(for_account, for_jobs, for_rates)
                     delay = 1.0
-                except Exception:
+                except Exception as exc:
+                    if has_ended(self._pipeline.spark):
+                        raise
                     # Whatever the cause, the journal still has the events: log it and retry.
-                    logger.exception("a batch failed, retrying in %.0f s", delay)
+                    if isinstance(exc, (StartError, OSError)):
+                        logger.error("a batch failed, retrying in %.0f s: %s", delay, exc)
+                    else:
+                        logger.exception("a batch failed, retrying in %.0f s", delay)
                     self._stop.wait(delay)
                     delay = min(delay * 2, 60.0)
 
@@ -228,7 +238,10 @@ def store_account(pipeline: Pipeline, account: Account, at: float | None = None)
 def once(
     pipeline: Pipeline, progress: Callable[[int, int], None] | None = None
 ) -> list[BatchResult]:
-    """Ingest all waiting segments, then update the tables. `progress` gets bytes done and total."""
+    """Ingest all waiting segments, then update the tables. `progress` gets bytes done and total.
+
+    Raises `StartError` if some could not be read, though they are not damaged.
+    """
     waiting = pipeline.ingester.waiting()
     total = sum(item.size for item in waiting)
     ingested: list[BatchResult] = []
@@ -239,13 +252,21 @@ def once(
             ingested.append(batch)
         left = pipeline.ingester.still_waiting(waiting)
         if len(left) == len(waiting):
+            there = {item.name for item in pipeline.ingester.waiting()}
+            left = [item for item in left if item.name in there]  # others were removed meanwhile
+        if len(left) == len(waiting):
             if not pipeline.ingester.is_retrying:
-                break  # the remaining segments were removed from the journal
+                break
             time.sleep(RETRY_INTERVAL)
         waiting = left
         done = total - sum(item.size for item in waiting)
         if progress is not None:
             progress(done, total)
+    if waiting:
+        raise StartError(
+            f"{waiting[0].url} cannot be read: let this user read it. All others were ingested, but"
+            f" for {len(waiting) - 1} like it"
+        )
     pipeline.update_ledger()
     pipeline.update_stats()
     pipeline.update_rates()

@@ -98,14 +98,23 @@ def _session(options: argparse.Namespace) -> Iterator["SparkSession"]:
     log = None if options.verbose else local_directory(options) / "spark.log"
     with _deferred_interrupt():
         spark = open_session(options.master, settings=settings, log=log)
-    from heliograph.pipeline.spark.failures import FAILURES, JAVA_ENDED, JAVA_LOST, advice, cause
+    from heliograph.pipeline.spark.failures import (
+        FAILURES,
+        JAVA_ENDED,
+        JAVA_LOST,
+        advice,
+        cause,
+        has_ended,
+    )
 
     more = "" if log is None else f"\n{log} has what Spark said"
     try:
         yield spark
-    except JAVA_LOST as exc:
-        raise StartError(f"{JAVA_ENDED}{more}") from exc
-    except FAILURES as exc:
+    except Exception as exc:
+        if has_ended(spark):
+            raise StartError(f"{JAVA_ENDED}{more}") from exc
+        if not isinstance(exc, FAILURES):
+            raise
         text = cause(exc)
         help = advice(text) or "nothing of the batch counts; run it again when the cause is gone"
         raise StartError(f"Spark failed: {text}: {help}{more}") from exc

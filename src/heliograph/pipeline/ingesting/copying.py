@@ -37,7 +37,11 @@ def copy(
         folder = local / staging / f"day={day}"
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"part-{number:05}.parquet"
-        shutil.copyfile(item.url, path)
+        try:
+            shutil.copyfile(item.url, path)
+        except FileNotFoundError:
+            rest.append(item)  # its router has removed it: found by who reads it
+            continue
         urls.append(storage.below(staging, f"day={day}", path.name))
     return urls, rest
 

@@ -63,6 +63,7 @@ class Ingester:
         self._settings = settings
         self._finders = [source.SegmentFinder(place, spark) for place in settings.journals]
         self._failures: dict[str, tuple[float, int]] = {}
+        self._denied: set[str] = set()
 
     @property
     def is_retrying(self) -> bool:
@@ -75,12 +76,15 @@ class Ingester:
 
     def waiting(self) -> list[Segment]:
         """Return the segments of all journals that were not ingested yet, in fair order."""
-        return interleave(
+        found = interleave(
             item
             for journal in self._settings.journals
             for item in source.list_segments(journal, self._spark)
             if not source.is_ingested(item, self._offsets)
         )
+        there = {item.name for item in found}
+        self._failures = {name: known for name, known in self._failures.items() if name in there}
+        return found
 
     def poll(self) -> list[Segment]:
         """Return the same as `waiting`, cheaper; a new run may be noticed some seconds later."""
@@ -97,7 +101,8 @@ class Ingester:
         """Read, check and commit one batch. Return None if no segment is waiting."""
         started = time.monotonic()
         batch = self._batch(self.waiting() if waiting is None else waiting)
-        readable, failed = reading.sort_out(batch)
+        readable, failed, denied = reading.sort_out(batch)
+        self._report_denied(denied)
         broken = self._given_up(failed)
         if not readable and not broken:
             return None
@@ -113,6 +118,13 @@ class Ingester:
             readable = [item for item in readable if item.name not in bad]
             broken |= self._given_up(damaged)
         return self._commit_batch(readable, broken, started) if readable or broken else None
+
+    def _report_denied(self, denied: Sequence[Segment]) -> None:
+        """Log segments that this user may not read, each once: they are not damaged, and wait."""
+        for item in denied:
+            if item.name not in self._denied:
+                self._denied.add(item.name)
+                logger.error("%s cannot be read: let this user read it", item.url)
 
     def _given_up(self, failed: Mapping[str, str]) -> dict[str, str]:
         """Return the segments whose retries are exhausted, with the reason."""

@@ -7,17 +7,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from heliograph.journal.storage.arrow import SCHEMA
+from heliograph.pipeline import source
 from heliograph.pipeline.source import Segment
 from heliograph.pipeline.spark.columns import EVENTS
 from heliograph.pipeline.spark.failures import FAILURES, cause
+from heliograph.pipeline.tables.tables import SAME_STORAGE, RowsMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def sort_out(batch: Sequence[Segment]) -> tuple[list[Segment], dict[str, str]]:
-    """Return the readable segments, and the reason for each other by name; skip removed ones."""
-    readable, broken = [], {}
+def sort_out(
+    batch: Sequence[Segment],
+) -> tuple[list[Segment], dict[str, str], list[Segment]]:
+    """Return the readable segments, the reason for each damaged one by name, and those that this
+    user may not read. Removed ones are in none of these.
+    """
+    readable, broken, denied = [], {}, []
     for item in batch:
         if "://" in item.url:
             readable.append(item)  # Spark finds out
@@ -26,6 +32,9 @@ def sort_out(batch: Sequence[Segment]) -> tuple[list[Segment], dict[str, str]]:
             found = pq.read_schema(item.url)
         except FileNotFoundError:
             continue  # its router has removed it
+        except PermissionError:
+            denied.append(item)
+            continue
         except (OSError, pa.ArrowException) as exc:
             broken[item.name] = f"the segment is not Parquet: {type(exc).__name__}"
             continue
@@ -38,7 +47,7 @@ def sort_out(batch: Sequence[Segment]) -> tuple[list[Segment], dict[str, str]]:
             broken[item.name] = "the segment has another schema: " + "; ".join(wrong)
         else:
             readable.append(item)
-    return readable, broken
+    return readable, broken, denied
 
 
 def alike(found: pa.DataType, expected: pa.DataType) -> bool:
@@ -55,7 +64,10 @@ def alike(found: pa.DataType, expected: pa.DataType) -> bool:
 def find_damage(
     spark: "SparkSession", segments: Sequence[Segment]
 ) -> tuple[dict[str, str], set[str]]:
-    """Return the reason for each unreadable segment by name, and the names of removed ones."""
+    """Return the reason for each unreadable segment by name, and the names of removed ones.
+
+    Raises `RowsMissing` if a segment is there and Spark's workers do not see it.
+    """
     damaged: dict[str, str] = {}
     absent: set[str] = set()
     for item in segments:
@@ -92,6 +104,8 @@ def _bisect(
             _bisect(spark, segments[:middle], damaged, absent)
             _bisect(spark, segments[middle:], damaged, absent)
         elif "FileNotFound" in cause(exc) or "does not exist" in cause(exc):
+            if source.exists(segments[0].url, spark):
+                raise RowsMissing(f"{segments[0].url} cannot be read: {SAME_STORAGE}") from exc
             absent.add(segments[0].name)
         else:
             damaged[segments[0].name] = f"the segment cannot be read: {cause(exc)}"

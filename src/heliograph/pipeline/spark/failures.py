@@ -1,9 +1,14 @@
 """Explanations of Spark's failures: the cause, in one line, and what to do about it."""
 
-from py4j.protocol import Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from heliograph.pipeline.spark.java import JavaObject
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FAILURES = (PySparkException, Py4JJavaError)
 """The exceptions that a job raises; PySpark does not translate all of Java's."""
@@ -11,8 +16,8 @@ FAILURES = (PySparkException, Py4JJavaError)
 JAVA_LOST = (Py4JNetworkError, ConnectionRefusedError)
 """The exceptions of every call after the Java process has ended."""
 JAVA_ENDED = (
-    "the Java process of Spark ended, killed or out of memory: nothing of the batch counts; run it"
-    " again, with more --memory if this repeats"
+    "the Java process of Spark ended, killed or out of memory, or the cluster ended the"
+    " application: nothing of the batch counts; run it again, with more --memory if this repeats"
 )
 
 _ADVICE = (
@@ -27,6 +32,15 @@ _ADVICE = (
     (("FileNotFound", "does not exist"), "name an existing place"),
     (("Connection refused", "UnknownHost", "timed out"), "see that the host can be reached"),
 )
+
+
+def has_ended(spark: "SparkSession") -> bool:
+    """Return True if no job can run any more: Java or its connection to the cluster is gone."""
+    java: JavaObject = spark
+    try:
+        return bool(java._jsc.sc().isStopped())
+    except (*FAILURES, *JAVA_LOST, Py4JError):
+        return True
 
 
 def cause(exc: BaseException) -> str:
