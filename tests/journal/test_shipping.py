@@ -35,6 +35,17 @@ def test_segments_are_copied_once_and_whole(tmp_path: Path) -> None:
     assert heads(target) == heads(source)
 
 
+def test_a_segment_that_was_damaged_here_replaces_none(tmp_path: Path) -> None:
+    source, target = journal(tmp_path / "journal", 1, 2), tmp_path / "there"
+    assert Shipper(source, FileTarget(str(target))).ship() == 1
+    [path] = files(source, ".parquet")
+    path.write_bytes(path.read_bytes()[:100])
+    again = Shipper(source, FileTarget(str(target)))
+    assert again.ship() == 0
+    assert again.refused == 1
+    assert numbers(target) == [1, 2]
+
+
 def test_what_cannot_be_shipped_is_said(tmp_path: Path) -> None:
     source = journal(tmp_path / "journal", 1)
     (tmp_path / "file").touch()

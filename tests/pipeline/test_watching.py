@@ -164,6 +164,27 @@ def test_an_interrupted_start_leaves_no_java_behind(tmp_path: Path) -> None:
             process.communicate()
 
 
+def test_a_journal_that_cannot_be_read_for_a_moment(tmp_path: Path) -> None:
+    journal, away = tmp_path / "journal", tmp_path / "away"
+    journal.mkdir()
+    words = [sys.executable, "-m", "heliograph", "pipeline", "run", "--every", "900"]
+    words += ["--dir", str(tmp_path / "tables"), "--journal", str(journal)]
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready")
+        journal.rename(away)
+        journal.touch()
+        until(lambda: "Not a directory" in (tmp_path / "log").read_text())
+        journal.unlink()
+        away.rename(journal)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_spark_goes_when_there_is_nothing_to_read(tmp_path: Path) -> None:

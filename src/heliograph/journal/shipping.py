@@ -38,6 +38,10 @@ _REFUSALS = (400, 409, 413)
 """Answers of a collector that concern one segment, and stay the same."""
 
 
+_MAGIC = b"PAR1"
+"""The first and the last bytes of a Parquet file that was written completely."""
+
+
 class SegmentRefused(OSError):
     """The target will never accept this segment; others may go on."""
 
@@ -79,8 +83,11 @@ class FileTarget:
 
     def put(self, name: str, data: bytes) -> bool:
         known = self._filesystem.get_file_info(f"{self._root}/{name}")
-        if known.type == pyarrow.fs.FileType.File and known.size == len(data):
-            return False
+        if known.type == pyarrow.fs.FileType.File:
+            if known.size == len(data):
+                return False
+            if not data.startswith(_MAGIC) or not data.endswith(_MAGIC):
+                raise SegmentRefused("it is damaged here, and another one is there")
         self._replace(name, data)
         return True
 

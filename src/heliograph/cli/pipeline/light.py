@@ -53,7 +53,7 @@ def run_light(options: argparse.Namespace) -> int:
             now = time.monotonic()
             try:
                 size = watcher.due(now)
-            except StartError as exc:
+            except (StartError, OSError) as exc:  # the journal may be readable again later
                 logger.error("%s", exc)
                 size = None
             if size is not None:
