@@ -65,6 +65,34 @@ async def test_notifications_wait_for_a_store_that_fails(
     assert "1 notifications cannot be stored yet: a bug" in caplog.text
 
 
+async def test_a_store_that_fails_is_logged_once_for_all_that_waits(
+    small_world: NtfWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    phone = await small_world.registered()
+    queues = await small_world.queues(5)
+    for queue in queues:
+        await phone.subscribe(queue)
+    tried, is_full = 0, True
+    receive = small_world.router.store.receive
+
+    async def failing(server_id: int, incoming: list[Incoming]) -> receiving.StoredBatch:
+        nonlocal tried
+        tried += 1
+        if is_full:
+            raise DatabaseError("the disk is full")
+        return await receive(server_id, incoming)
+
+    monkeypatch.setattr(small_world.router.store, "receive", failing)
+    for queue in queues:
+        before = tried
+        await small_world.send(queue)
+        await until(lambda before=before: tried > before)  # type: ignore[misc]
+    await until(lambda: tried > 12)
+    is_full = False
+    await phone.notified_of(*queues)
+    assert caplog.text.count("cannot be stored yet") == 1
+
+
 async def test_messaging_routers_are_not_read_from_while_the_store_does_not_keep_up(
     small_world: NtfWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -45,6 +46,8 @@ logger = logging.getLogger(__name__)
 DAY = 86_400
 MAX_STORE_DELAY = 1.0
 """Seconds between attempts to store notifications."""
+STORE_LOG_INTERVAL = 10.0
+"""Seconds between log lines about notifications that cannot be stored, for each kind of error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,10 @@ class NtfRouter(Closing):
             )
         )
         self._storing_tasks = TaskScope()
+        self._unstored = 0
+        """Received notifications that are not durable yet."""
+        self._store_failures: dict[type[Exception], float] = {}
+        """When each kind of failure was logged."""
         self._lease_tasks = TaskScope()
 
     @classmethod
@@ -301,16 +308,27 @@ class NtfRouter(Closing):
         Retry until stored: not every messaging router sends a notification again.
         """
         delay = 0.1
-        while True:
-            try:
-                stored = await self.store.receive(server_id, incoming)
-                break
-            except Exception as exc:
-                logger.error("%d notifications cannot be stored yet: %s", len(incoming), exc)
-                await asyncio.sleep(delay)
-                delay = min(delay * 2, MAX_STORE_DELAY)
+        self._unstored += len(incoming)
+        try:
+            while True:
+                try:
+                    stored = await self.store.receive(server_id, incoming)
+                    break
+                except Exception as exc:
+                    self._log_unstored(exc)
+                    await asyncio.sleep(delay)
+                    delay = min(delay * 2, MAX_STORE_DELAY)
+        finally:
+            self._unstored -= len(incoming)
         self.outbox.offer(stored.pushes)
         self.observer.notifications_stored(server_id, stored)
         if not stored.undeliverable:
             return 0
         return sum(item.outcome is NmsgOutcome.UNKNOWN for item in stored.received)
+
+    def _log_unstored(self, failure: Exception) -> None:
+        """Log a failure, but not for each batch that waits: there may be thousands."""
+        now, kind = time.monotonic(), type(failure)
+        if now - self._store_failures.get(kind, -math.inf) >= STORE_LOG_INTERVAL:
+            self._store_failures[kind] = now
+            logger.error("%d notifications cannot be stored yet: %s", self._unstored, failure)
