@@ -22,6 +22,7 @@ from heliograph.crypto.keys import dh, generate_key_pair
 from heliograph.db.dialects import open_dialect
 from heliograph.journal.opening import open_journal
 from heliograph.journal.schema import Part
+from heliograph.ntf.cluster.roster import LEASE
 from heliograph.ntf.cluster.tables import Process
 from heliograph.ntf.router import NtfRouter, NtfSettings
 from heliograph.push.apns import ApnsConfig, ApnsProvider
@@ -61,7 +62,9 @@ async def serve_apns(directory: str) -> str:
     return simulator.url
 
 
-async def serve_ntf(url: str, apns: str, directory: str, member: str = "") -> tuple[int, bytes]:
+async def serve_ntf(
+    url: str, apns: str, directory: str, member: str = "", lease: float = LEASE
+) -> tuple[int, bytes]:
     """Serve a router, or one process of a router if it has a name as a `member`."""
     path = Path(directory)
     config = ApnsConfig(
@@ -81,7 +84,8 @@ async def serve_ntf(url: str, apns: str, directory: str, member: str = "") -> tu
         journal = open_journal(JournalOptions(path="journal"), path, Part.NTF)
     if member:
         process = Process(member, bytes(32), "bench")
-        router = await NtfRouter.join(url, process, providers, NtfSettings(), journal)
+        settings = NtfSettings(lease=lease)
+        router = await NtfRouter.join(url, process, providers, settings, journal)
     else:
         router = await NtfRouter.start(url, providers, NtfSettings(), journal)
     identity = _identity()

@@ -1,21 +1,26 @@
 """A notification router of one process, and of 1, 2 and 4 workers, on one PostgreSQL.
 
 CPU is that of all processes of the router together, and that of PostgreSQL. On a machine with two
-cores the clients, the messaging routers and the simulator take their share of the same cores, so
-the throughput of workers that have a core each is derived from their CPU.
+cores the clients, the messaging routers and the simulator take their share of the same cores. So
+BENCH_BUDGET=0.05 measures throughput with that part of a core for each worker: everything else has
+room, and what the workers have used of their budget shows whether they were the limit.
 """
 
 import asyncio
 import contextlib
 import itertools
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from statistics import median
 
 from bench import ntf as bench_ntf, smp as bench_smp
 from bench.harness import ServerProcess, record, server_process, tree_cpu
+from bench.throttle import cpu_of, send, throttled
+from heliograph.ntf.cluster.roster import LEASE
 from heliograph.transport.client import Client, ClientRequest
 from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import Scheme, ServerAddress
@@ -32,6 +37,9 @@ FLOOD = 16_000
 CHECKS = 4_000
 CONNECTIONS = 40
 """Checks and connections are those of each worker."""
+BUDGET = float(os.environ.get("BENCH_BUDGET", "0"))
+BUDGETED_FLOOD = int(os.environ.get("BENCH_FLOOD", "2000"))
+BUDGETED_RUNS = 5
 RESUBSCRIPTIONS = int(os.environ.get("BENCH_RESUBSCRIPTIONS", "24000"))
 
 
@@ -61,6 +69,18 @@ def _print_table() -> None:
         print(f"| {name} | {' | '.join(values)} |")
 
 
+async def _messages(senders: list[Client], queues: list[list[bench_smp.Queue]], count: int) -> None:
+    """Send messages to queues in turn, from all senders at once."""
+
+    async def send(sender: Client, some: list[bench_smp.Queue]) -> None:
+        await sender.request_many(
+            ClientRequest(smp.SEND(MsgFlags(True), b"x"), queue.ids.snd_id)
+            for queue in itertools.islice(itertools.cycle(some), count // MESSAGING)
+        )
+
+    await asyncio.gather(*map(send, senders, queues))
+
+
 class _Cluster:
     def __init__(self, url: str, database: int, path: Path, count: int) -> None:
         self._url = url
@@ -86,7 +106,8 @@ class _Cluster:
             ]
             async with contextlib.AsyncExitStack() as routers:
                 await self._start(routers, apns.facts)
-                await self._checks()
+                if not BUDGET:
+                    await self._checks()
                 client = await Client.connect(self._address(0))
                 phones = await bench_ntf.verified(client, self._path / "apns.jsonl", TOKENS)
                 queues = []
@@ -97,6 +118,9 @@ class _Cluster:
                     queues.append(some)
                 await self._until("subscribed", MESSAGING * QUEUES_EACH)
                 await asyncio.sleep(8)  # until shards are where they stay
+                if BUDGET:
+                    await self._budgeted(senders, queues)
+                    return
                 await self._flood(senders, queues)
                 more = await bench_ntf.more_queues(senders[0], RESUBSCRIPTIONS)
                 address = bench_ntf.address_of(Scheme.SMP, messaging[0])
@@ -122,6 +146,7 @@ class _Cluster:
                     apns,
                     str(self._path),
                     f"bench {number}" if self._count else "",
+                    LEASE / BUDGET if BUDGET else LEASE,
                 )
             )
             for number in range(self._count or 1)
@@ -150,20 +175,49 @@ class _Cluster:
             await client.close()
 
     async def _flood(self, senders: list[Client], queues: list[list[bench_smp.Queue]]) -> None:
+        await self._measure(
+            "NMSG to accepted push, flood", FLOOD, lambda: self._send(senders, queues, FLOOD)
+        )
+
+    async def _send(
+        self, senders: list[Client], queues: list[list[bench_smp.Queue]], count: int
+    ) -> None:
+        """Send messages until all pushes about them are accepted."""
         before = self._ask("received")
+        await _messages(senders, queues, count)
+        await self._settled(before + count)
 
-        async def send(sender: Client, some: list[bench_smp.Queue]) -> None:
-            await sender.request_many(
-                ClientRequest(smp.SEND(MsgFlags(True), b"x"), queue.ids.snd_id)
-                for queue in itertools.islice(itertools.cycle(some), FLOOD // MESSAGING)
-            )
+    async def _settled(self, received: int) -> None:
+        await self._until("received", received, 0.1 if BUDGET else 0.01)
+        await bench_ntf.nothing_pending(self._url)
 
-        async def work() -> None:
-            await asyncio.gather(*map(send, senders, queues))
-            await self._until("received", before + FLOOD)
-            await bench_ntf.nothing_pending(self._url)
+    async def _budgeted(self, senders: list[Client], queues: list[list[bench_smp.Queue]]) -> None:
+        """Measure throughput while each process of the router has the same small budget.
 
-        await self._measure("NMSG to accepted push, flood", FLOOD, work)
+        Messages are sent before, while all processes are stopped.
+        """
+        pids = [server.pid for server in self._servers]
+        found: dict[str, list[float]] = {}
+        for _ in range(BUDGETED_RUNS):
+            received, pushes = self._ask("received"), self._ask("delivered")
+            send(pids, signal.SIGSTOP)
+            await _messages(senders, queues, BUDGETED_FLOOD)
+            cpu = sum(map(cpu_of, pids))
+            with throttled(pids, BUDGET):
+                started = time.perf_counter()
+                await self._settled(received + BUDGETED_FLOOD)
+                wall = time.perf_counter() - started
+            pushes, cpu = self._ask("delivered") - pushes, sum(map(cpu_of, pids)) - cpu
+            for name, value in (
+                ("notifications a second", BUDGETED_FLOOD / wall),
+                ("accepted pushes a second", pushes / wall),
+                ("used of the budget, %", 100 * cpu / (wall * BUDGET * len(pids))),
+            ):
+                found.setdefault(name, []).append(value)
+        for name, values in found.items():
+            text = f"{median(values):.0f} ({min(values):.0f}..{max(values):.0f})"
+            _TABLE.setdefault(name, []).append(text)
+            print(f"    {name:32} {text}")
 
     async def _resubscribe(self, apns: str, total: int) -> None:
         async with contextlib.AsyncExitStack() as stack:
@@ -185,9 +239,9 @@ class _Cluster:
     def _ask(self, question: str) -> int:
         return sum(server.ask(question) for server in self._servers)
 
-    async def _until(self, question: str, value: int) -> None:
+    async def _until(self, question: str, value: int, interval: float = 0.01) -> None:
         while self._ask(question) < value:
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(interval)
 
     async def _measure(self, name: str, count: int, work: Callable[[], Awaitable[None]]) -> None:
         def used() -> tuple[float, float]:
