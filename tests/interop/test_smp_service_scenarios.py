@@ -13,6 +13,7 @@ from cryptography.x509.oid import NameOID
 
 from heliograph.crypto.authorization import authorize
 from heliograph.crypto.certificates import TlsCredentials
+from heliograph.smp.metrics import SmpCollector
 from heliograph.transport.handshake import ServiceCredentials
 from heliograph.transport.protocols import SMP
 from heliograph.wire import smp
@@ -23,6 +24,7 @@ from heliograph.wire.smp.ids import ids_hash
 from heliograph.wire.transmissions import authorized_bytes
 from tests.interop.blocks import Handle, a_key, create, new, sending
 from tests.smp.support import AT_ONCE, NO_MSG, OK, Queue, World, a_world, new_store
+from tests.waiting import until
 
 SERVICE = smp.ERR(ErrorCode.SERVICE)
 NO_AUTH = smp.ERR(ErrorCode.CMD_NO_AUTH)
@@ -103,6 +105,17 @@ class ServiceHandle:
                 others.append(answer.message)
         assert others == [smp.SOKS(len(queues), found), smp.ALLS()]
         return received
+
+
+def subscribed_queues(world: World) -> float:
+    collector = SmpCollector(world.router, world.listener, 5223)
+    [total] = [
+        sample.value
+        for metric in collector.collect()
+        for sample in metric.samples
+        if sample.name == "simplex_smp_subscribtion_service_subs_total"
+    ]
+    return total
 
 
 async def secure(h: Handle, queue: Queue) -> None:
@@ -210,7 +223,9 @@ async def test_total_of_subscriptions(world: World, credentials: ServiceCredenti
     await sh.handle.peer.close()
     sh = await ServiceHandle.open(world, credentials)
     assert await sh.subs(*queues) == {}
+    assert subscribed_queues(world) == 2
     await sh.handle.peer.close()
+    await until(lambda: not subscribed_queues(world))
     queues.append(await create(h, algorithm=Algorithm.ED25519))
     last = queues[-1]
     await secure(h, last)
@@ -221,3 +236,4 @@ async def test_total_of_subscriptions(world: World, credentials: ServiceCredenti
     await sh.handle.peer.close()
     sh = await ServiceHandle.open(world, credentials)
     assert await sh.subs(*queues) == {}
+    assert subscribed_queues(world) == 3

@@ -96,4 +96,4 @@ class SmpCounters:
     refused: Counter[str] = field(default_factory=Counter)
     """Unauthorized commands, by name."""
     batches: Counter[str] = field(default_factory=Counter)
-    """Blocks of commands, by the name of the first."""
+    """Blocks of several commands, by the name of the first."""

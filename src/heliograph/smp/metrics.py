@@ -80,6 +80,7 @@ class SmpCollector(Collector):
         yield from self._messages()
         yield from self._notifications()
         yield from self._services()
+        yield from self._commands()
         yield from self._relays()
         yield from self._connections()
         yield from self._own()
@@ -179,19 +180,16 @@ class SmpCollector(Collector):
             )
 
     def _services(self) -> Iterator[Metric]:
-        events = self._router.observer.counters.services[ServiceRole.NOTIFIER]
-        subscribed = self._router.subscribers.services
-        services = [
-            service
-            for service in self._router.services.values()
-            if service.role is ServiceRole.NOTIFIER
-        ]
-        yield gauge("simplex_smp_ntf_services_count", "Notification services.", len(services))
-        yield gauge(
-            "simplex_smp_ntf_services_queues_count",
-            "Queues associated with notification services.",
-            sum(service.count for service in services),
-        )
+        router = self._router
+        events = router.observer.counters.services[ServiceRole.NOTIFIER]
+        for role, name in ((ServiceRole.MESSAGING, "rcv"), (ServiceRole.NOTIFIER, "ntf")):
+            services = [item for item in router.services.values() if item.role is role]
+            yield gauge(f"simplex_smp_{name}_services_count", "Services.", len(services))
+            yield gauge(
+                f"simplex_smp_{name}_services_queues_count",
+                "Queues associated with services.",
+                sum(service.count for service in services),
+            )
         yield counter(
             "simplex_smp_ntf_services_assoc_new",
             "New associations of queues with services.",
@@ -207,16 +205,93 @@ class SmpCollector(Collector):
             "Removed associations of queues with services.",
             events[ServiceEvent.DISSOCIATED],
         )
-        yield gauge(
-            "simplex_smp_ntf_services_sub_queues",
-            "Queues that services are subscribed to now.",
-            sum(client.service_count for client in subscribed.values()),
-        )
+        subscribed = self._subscribed_queues(ServiceRole.NOTIFIER)
+        for name in ("ntf_services_sub_queues", "subscription_ntf_service_subs_total"):
+            yield gauge(
+                f"simplex_smp_{name}", "Queues that services get notifications of.", sum(subscribed)
+            )
         yield gauge(
             "simplex_smp_subscribtion_nts_services_total",
             "Services subscribed to notifications.",
             len(subscribed),
         )
+        receiving = self._subscribed_queues(ServiceRole.MESSAGING)
+        yield gauge(
+            "simplex_smp_subscribtion_services_total",
+            "Services subscribed to messages.",
+            len(receiving),
+        )
+        yield gauge(
+            "simplex_smp_subscribtion_service_subs_total",
+            "Queues that services get messages of.",
+            sum(receiving),
+        )
+
+    def _subscribed_queues(self, role: ServiceRole) -> list[int]:
+        """Return how many queues each subscribed service of the role has."""
+        router = self._router
+        return [
+            client.service_count
+            for service_id, client in router.subscribers.services.items()
+            if router.services[service_id].role is role
+        ]
+
+    def _commands(self) -> Iterator[Metric]:
+        """Blocks of commands and what was wrong with commands, as the reference splits them."""
+        count = self._router.observer.counters
+        batches, refused = count.batches, count.refused
+        for name, doc, value in (
+            ("queues_blocked", "Blocked queues.", count.queues_blocked),
+            ("queues_deleted_batch", "Blocks of several DEL.", batches["DEL"]),
+            ("queues_notify_deleted_batch", "Blocks of several NDEL.", batches["NDEL"]),
+            (
+                "queues_notify_new_created",
+                "Queues created with a notifier.",
+                count.notifiers_created_with_queue,
+            ),
+            ("subscribtion_successes_batch", "Blocks of several SUB.", batches["SUB"]),
+            ("subscribtion_end_batch", "Ended subscriptions.", count.subscription_ended),
+            ("subscription_ntf_requests_batch", "Blocks of several NSUB.", batches["NSUB"]),
+            ("messages_ntf_successes_batch", "Blocks with NMSG.", count.notification_batches),
+            (
+                "messages_notify_received",
+                "Received messages with the notification flag.",
+                count.messages_received_notified,
+            ),
+            (
+                "messages_notify_get_received",
+                "Messages received by GET.",
+                count.messages_received_by_get,
+            ),
+        ):
+            yield counter(f"simplex_smp_{name}", doc, value)
+        for name, doc, values in (
+            (
+                "subscribtion_errors",
+                "SUB without effect, by reason.",
+                {
+                    "auth": refused["SUB"],
+                    "duplicate": count.subscribed_again,
+                    "prohibited": count.subscribe_prohibited,
+                },
+            ),
+            (
+                "subscribtion_ntf_errors",
+                "NSUB without effect, by reason.",
+                {"auth": refused["NSUB"], "duplicate": count.notifier_subscribed_again},
+            ),
+            (
+                "messages_notify_get_errors",
+                "GET without a new message, by reason.",
+                {
+                    "nomsg": count.messages_get_empty,
+                    "auth": refused["GET"],
+                    "duplicate": count.messages_get_again,
+                    "prohibited": count.messages_get_prohibited,
+                },
+            ),
+        ):
+            yield counter(f"simplex_smp_{name}", doc, values)
 
     def _relays(self) -> Iterator[Metric]:
         counters = self._router.observer.counters
@@ -258,6 +333,12 @@ class SmpCollector(Collector):
             "simplex_smp_sockets_active",
             "Open connections.",
             {self._port: len(self._listener.connections)},
+            label="port",
+        )
+        yield counter(
+            "simplex_smp_sockets_accepted",
+            "Accepted connections.",
+            {self._port: self._listener.accepted_connections},
             label="port",
         )
         yield gauge("simplex_smp_threads_total", "Threads.", threading.active_count())

@@ -78,7 +78,7 @@ class SmpObserver(RouterObserver[SmpCommand]):
 
     def commanded(self, requests: Sequence[Request[SmpCommand]]) -> None:
         super().commanded(requests)
-        if requests:
+        if len(requests) > 1:
             self.counters.batches[type(requests[0].command).__name__] += 1
 
     # Queues.
