@@ -15,7 +15,6 @@ from heliograph.journal.hashing import Hasher
 from heliograph.ntf.actions.snapshots import snapshot_of as snapshot_of_ntf
 from heliograph.ntf.observing.traffic import MIN_REGISTRATIONS
 from heliograph.pipeline.decisions import best_hours
-from heliograph.pipeline.decisions.deciding import Decisions, DecisionSettings
 from heliograph.smp.snapshots import snapshot_of as snapshot_of_smp
 from heliograph.wire.ntf.tokens import SubscriptionState
 from tests.actions.support import ROUTER, an_action, key_of
@@ -200,9 +199,7 @@ async def test_the_journal_has_days_of_owners_and_not_their_commands(
 
 def test_an_action_about_a_wake_up_has_the_hour_of_its_owner_and_no_times() -> None:
     token = "ab" * 16
-    rows = [Row(router=ROUTER, token=token, woken=3, best=20, days=4)]
-    result = Decisions()
-    best_hours.decide_router(ROUTER, rows, DecisionSettings(), result)
-    [made] = result.decisions
+    row = Row(router=ROUTER, token=token, woken=3, best=20, days=4, target=20)
+    made = best_hours.decision(row, 20 * 3600)
     assert (made.subject, made.evidence["best"]) == (token, 20)
     assert made.evidence.keys() == {"phase", "best", "woken", "days"}

@@ -6,7 +6,8 @@ from typing import Any
 
 from heliograph.actions.contract import ActionKind
 from heliograph.pipeline.decisions import best_hours
-from heliograph.pipeline.decisions.deciding import DecisionSettings
+from heliograph.pipeline.decisions.deciding import Decisions, DecisionSettings
+from heliograph.pipeline.planning.phases import distance
 from heliograph.pipeline.tables.tables import open_tables
 from tests.pipeline.support import START, Scribe, frame, pipeline, write_journal
 
@@ -70,3 +71,16 @@ def test_decisions_are_flat_and_capped(spark: Any, tmp_path: Path) -> None:
     assert max(hours.values()) == 3
     assert hours[20] == 3
     assert len(all_of_them.decisions) >= 36
+    for found in (all_of_them, capped):
+        assert len({item.subject for item in found.decisions}) == len(found.decisions)
+        assert {item.evidence["best"] for item in found.decisions} == {20}
+        phases = [item.evidence["phase"] for item in found.decisions]
+        assert len({*phases}) == len(phases)
+    # The furthest first: twelve hours away from the hour at which all are woken.
+    assert moved_by(capped) == moved_by(all_of_them)[-12:]
+
+
+def moved_by(result: Decisions) -> list[int]:
+    """Return by how many hours wake-ups are moved that were at three."""
+    hours = (int(str(item.evidence["phase"])) // 3600 for item in result.decisions)
+    return sorted(distance(3, hour) for hour in hours)

@@ -2,14 +2,28 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-__all__ = ["HOURS", "assign_hours", "assign_phases", "distance"]
+__all__ = ["HOURS", "HourMove", "assign_hours", "assign_phases", "distance", "plan_moves"]
 
 HOURS = 24
 HEADROOM = 1.1
 """How many times the mean an hour takes."""
 GOLDEN_RATIO = 0.6180339887
+
+
+class HourMove(NamedTuple):
+    """So many wake-ups of owners with the same best hour move from one hour to another."""
+
+    best: int
+    woken: int
+    target: int
+    number: int
+
+    @property
+    def distance(self) -> int:
+        return distance(self.woken, self.target)
 
 
 def distance(left: int, right: int) -> int:
@@ -18,35 +32,58 @@ def distance(left: int, right: int) -> int:
     return min(apart, HOURS - apart)
 
 
-def assign_hours(preferred: Sequence[int], fixed: Mapping[int, int]) -> list[int]:
-    """Return an hour for each preferred hour, as near to it as possible.
+def assign_hours(
+    preferred: Mapping[int, int], fixed: Mapping[int, int]
+) -> dict[tuple[int, int], int]:
+    """Return how many of those who prefer an hour get which, as near to it as possible.
 
-    No hour gets more than a tenth above the mean, with those of `fixed`, which cannot be moved.
+    Arguments are numbers of wake-ups by hour. No hour gets more than a tenth above the mean, with
+    those of `fixed`, which cannot be moved.
     """
-    total = len(preferred) + sum(fixed.values())
+    total = sum(preferred.values()) + sum(fixed.values())
     most = math.ceil(HEADROOM * total / HOURS)
     room = {hour: max(0, most - fixed.get(hour, 0)) for hour in range(HOURS)}
-    found: list[int | None] = [None] * len(preferred)
-    left = list(range(len(preferred)))
+    left = dict(preferred)
+    found: dict[tuple[int, int], int] = {}
     for away in range(HOURS // 2 + 1):
-        rest = []
-        for index in left:
-            for hour in dict.fromkeys(
-                ((preferred[index] - away) % HOURS, (preferred[index] + away) % HOURS)
-            ):
-                if room[hour]:
-                    room[hour] -= 1
-                    found[index] = hour
-                    break
-            else:
-                rest.append(index)
-        left = rest
-    return [preferred[index] if hour is None else hour for index, hour in enumerate(found)]
+        for best in sorted(left):
+            for hour in dict.fromkeys(((best - away) % HOURS, (best + away) % HOURS)):
+                if number := min(room[hour], left[best]):
+                    room[hour] -= number
+                    left[best] -= number
+                    found[best, hour] = number
+    return found
 
 
-def assign_phases(hours: Iterable[int]) -> list[int]:
-    """Return a second of the day within each hour; those of the same hour are evenly apart."""
-    used: Counter[int] = Counter()
+def plan_moves(known: Mapping[tuple[int, int], int], fixed: Mapping[int, int]) -> list[HourMove]:
+    """Return who is woken at which hour, those nearest to their own first.
+
+    `known` are numbers of wake-ups by best hour and by hour of the last one.
+    """
+    preferred: Counter[int] = Counter()
+    for (best, _), number in known.items():
+        preferred[best] += number
+    targets, left, found = assign_hours(preferred, fixed), dict(known), []
+    pairs = [
+        (distance(woken, target), best, woken, target)
+        for best, woken in known
+        for target in range(HOURS)
+        if (best, target) in targets
+    ]
+    for _, best, woken, target in sorted(pairs):
+        if number := min(left[best, woken], targets[best, target]):
+            left[best, woken] -= number
+            targets[best, target] -= number
+            found.append(HourMove(best, woken, target, number))
+    return found
+
+
+def assign_phases(hours: Iterable[int], taken: Mapping[int, int]) -> list[int]:
+    """Return a second of the day within each hour; those of the same hour are evenly apart.
+
+    `taken` says how many there are in each hour already.
+    """
+    used = Counter(taken)
     found = []
     for hour in hours:
         found.append(hour * 3600 + int(3600 * (used[hour] * GOLDEN_RATIO % 1)))
