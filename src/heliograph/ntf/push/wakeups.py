@@ -148,7 +148,7 @@ class WakeUpPlan:
 
     def _take(self, slot: int, minutes: int, count: int) -> list[int]:
         """Return times within a slot, about evenly apart however many there will be."""
-        numbers = range(self.load[slot], self.load[slot] + count)
+        numbers = range(self.load[slot] + 1, self.load[slot] + 1 + count)
         self._note(slot, minutes, count)
         return [int((slot + number * GOLDEN_RATIO % 1) * self.slot) for number in numbers]
 
