@@ -20,6 +20,7 @@ from heliograph.documents import JsonMapping
 
 __all__ = [
     "EVERYTHING",
+    "FLOOD_SECONDS",
     "KINDS",
     "MAX_CLOCK_SKEW",
     "MAX_VALIDITY",
@@ -40,6 +41,8 @@ MAX_CLOCK_SKEW = 300 * SECOND
 """Microseconds that the pipeline's clock may be ahead of the router's."""
 MAX_EVIDENCE = 4096
 """Characters of evidence."""
+FLOOD_SECONDS = 40
+"""Seconds in which `observed` of a flood was counted, and each value that `baseline` is of."""
 
 _HEX = re.compile(r"[0-9a-f]{32}")
 _ROUTER = re.compile(r"[0-9a-f]{16}")

@@ -13,11 +13,22 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["HEADS", "HEARTBEAT", "Head", "decode_head", "encode_head", "head_name", "write_head"]
+__all__ = [
+    "HEADS",
+    "HEARTBEAT",
+    "SHARED_HEARTBEAT",
+    "Head",
+    "decode_head",
+    "encode_head",
+    "head_name",
+    "write_head",
+]
 
 HEADS = "_heads"
 HEARTBEAT = 60.0
 """Seconds after which an idle run renews its head."""
+SHARED_HEARTBEAT = 10.0
+"""The same beside other processes of its router: the newest windows of all wait for it."""
 MAX_HEAD = 4096
 """Bytes that a head has at most."""
 _MAX_NUMBER = 2**63 - 1

@@ -4,6 +4,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from heliograph.journal.heads import HEARTBEAT, SHARED_HEARTBEAT
 from heliograph.journal.identity import journal_identity
 from heliograph.journal.journal import NO_JOURNAL, Journal
 from heliograph.journal.schema import Part
@@ -34,6 +35,7 @@ def open_journal(
         max_bytes=section.max_megabytes * MEBIBYTE,
         refuse_new=section.when_full == REFUSE_NEW,
         keep_acknowledged=section.keep_days * 86_400.0,
+        heartbeat=SHARED_HEARTBEAT if is_shared else HEARTBEAT,
         is_shared=is_shared,
     )
     return JournalWriter(path, journal_identity(directory, section.key_epoch), part.value, settings)

@@ -173,6 +173,12 @@ class Pipeline:
             self._known.heads = decode_heads(account.get("heads", {}))
         return self._known.heads
 
+    def read_heads(self, offsets: Offsets, now: float) -> Heads:
+        """Return the heads of runs as they are at the Unix time `now`; none without journals."""
+        if not self.settings.journals:
+            return Heads()
+        return read_heads(self.settings.journals, self.spark, offsets, now, self.heads)
+
     def routers(self) -> list[RouterFacts]:
         """Return the facts of all routers, as far as they are known."""
         offsets = self.offsets
@@ -203,8 +209,7 @@ class Pipeline:
         """
         now = time.time() if now is None else now
         if self.settings.journals:
-            journals, known = self.settings.journals, self.heads
-            self._known.heads = read_heads(journals, self.spark, self.offsets, now, known)
+            self._known.heads = self.read_heads(self.offsets, now)
         reopened = self.reopened()
         changed = () if reopened is None else hours_of(outcomes.closed_rows(reopened))
         rows = self.decided(self.marks(reopened))

@@ -44,7 +44,7 @@ class Schedule:
     upkeep: float = 3600.0
     compact: float = 1.0
     decide: float = 10.0
-    """Of jobs that look at the newest minute."""
+    """Of jobs that look at the newest rates."""
     decide_slowly: float = 3600.0
     """Of jobs that look at days, or at snapshots."""
     keep_events_days: float = 14.0

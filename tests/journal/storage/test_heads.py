@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.journal.heads import HEADS, Head, write_head
+from heliograph.journal.heads import HEADS, HEARTBEAT, SHARED_HEARTBEAT, Head, write_head
+from heliograph.journal.opening import open_journal
 from heliograph.journal.readers import ACKNOWLEDGED, Acknowledged, encode_acknowledged
+from heliograph.journal.schema import Part
 from heliograph.journal.storage.segments import SegmentWriter
+from heliograph.runtime.config.sections import JournalOptions
 from tests.journal.support import FAST, IDENTITY, SLOW, files, heads, note, writer
 from tests.waiting import block_until
 
@@ -46,6 +49,17 @@ def test_an_idle_run_renews_its_head(tmp_path: Path) -> None:
     block_until(lambda: heads(tmp_path)[0].at > before.at)
     assert replace(heads(tmp_path)[0], at=before.at) == before
     assert len(files(tmp_path, ".parquet")) == 1
+    journal.close()
+
+
+@pytest.mark.parametrize(("is_shared", "after"), [(False, HEARTBEAT), (True, SHARED_HEARTBEAT)])
+def test_a_process_beside_others_renews_its_head_more_often(
+    tmp_path: Path, is_shared: bool, after: float
+) -> None:
+    options = JournalOptions(path=str(tmp_path / "journal"))
+    journal = open_journal(options, tmp_path, Part.NTF, is_shared=is_shared)
+    assert journal is not None
+    assert journal.settings.heartbeat == after
     journal.close()
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from heliograph.actions.contract import EVERYTHING, ActionKind, Refusal
+from heliograph.actions.contract import EVERYTHING, FLOOD_SECONDS, ActionKind, Refusal
 from heliograph.db.database import migrate
 from heliograph.db.dialects import Dialect, Transaction, open_dialect
 from heliograph.ntf.store import pending, receiving, tokens
@@ -218,7 +218,7 @@ def test_a_throttle_ends_at_its_time_without_anyone_doing_anything(rig: StoreRig
 def test_a_messaging_router_keeps_its_usual_rate_and_a_floor(rig: StoreRig) -> None:
     until = NOW + 1000
     first = rig.action(ActionKind.THROTTLE_SERVER, valid_until=until)
-    usual = {"observed": 90_000, "baseline": 6_000}
+    usual = {"observed": 90_000, "baseline": 100 * FLOOD_SECONDS}
     rig.apply(first)
     assert rig.restrictions.rate_of(rig.server, rig.now) == MIN_RATE
     rig.apply(rig.action(ActionKind.THROTTLE_SERVER, 2, evidence=usual, valid_until=until + 1))

@@ -2,7 +2,7 @@
 
 Everything is done by routers on real sockets. Weeks pass by moving into the past what happened so
 far: the times of the events that the router recorded, and of its rows about owners. In the same way
-the events of a round of traffic are spread over a minute.
+the events of a round of traffic are spread over ten seconds.
 """
 
 import asyncio
@@ -35,7 +35,8 @@ from tests.smp.support import AT_ONCE, Peer, Queue, create_notified, identity
 from tests.waiting import until
 
 DAY = 86_400
-MINUTE = 60.0
+ROUND = 10.0
+"""Seconds, as long as routers count what they record no event of."""
 AT_THE_SAME_TIME = 20
 FAILING = PushProvider.APNS_PROD
 Key = tuple[str, str]
@@ -198,7 +199,7 @@ class Place:
         events[:] = [replace(event, at=event.at - distance) for event in events]
 
     async def spread(self, traffic: Callable[[], Awaitable[None]], begin: float) -> None:
-        """Record traffic, and spread its events evenly over the minute that begins then."""
+        """Record traffic, and spread its events evenly over the round that begins then."""
         world = self.world
         first = len(world.journal.events)
         await traffic()
@@ -206,7 +207,7 @@ class Place:
         events = world.journal.events
         number = max(len(events) - first, 1)
         events[first:] = [
-            replace(event, at=begin + MINUTE * index / number)
+            replace(event, at=begin + ROUND * index / number)
             for index, event in enumerate(events[first:])
         ]
 

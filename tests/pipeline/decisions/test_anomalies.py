@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from heliograph.actions.contract import EVERYTHING, ActionKind
+from heliograph.pipeline.decisions import anomalies
 from heliograph.pipeline.decisions.anomalies import (
     VALID_FOR,
     _decide_router,
@@ -59,7 +60,7 @@ def table(spark: Any, *subjects: list[tuple[Any, ...]]) -> Any:
 
 
 def found(spark: Any, *subjects: list[tuple[Any, ...]]) -> dict[tuple[str, str], Anomaly]:
-    rows = find(table(spark, *subjects), [WINDOWS], Baselines())
+    rows = find(table(spark, *subjects), [WINDOWS], Baselines(), Decisions())
     return {(row.finding, row.subject): row for row in rows}
 
 
@@ -94,6 +95,8 @@ def test_silence_and_slowness_of_a_messaging_router(spark: Any) -> None:
         rows_of("server", "silent, recorded so", 0, steady(100)),
         rows_of("server", "quiet", None, steady(19)),
         rows_of("server", "comes in bursts", None, bursty),
+        rows_of("server", "comes in batches", None, [100, 100, 0] * (HISTORY // 3)),
+        rows_of("server", "was silent once", None, [*steady(100)[:-1], 0]),
         rows_of("server", "as usual", 90, steady(100)),
         rows_of("server_delay", "slow", (1, 1_500_000), steady((1, 20_000))),
         rows_of("server_delay", "fast enough", (1, 900_000), steady((1, 20_000))),
@@ -102,6 +105,7 @@ def test_silence_and_slowness_of_a_messaging_router(spark: Any) -> None:
     assert rows.keys() == {
         ("silent_server", "silent"),
         ("silent_server", "silent, recorded so"),
+        ("silent_server", "was silent once"),
         ("slow_server", "slow"),
     }
 
@@ -127,7 +131,7 @@ def test_providers_and_verifications(spark: Any) -> None:
 def decided(spark: Any, *subjects: list[tuple[Any, ...]]) -> Decisions:
     result = Decisions()
     baselines = Baselines()
-    rows = find(table(spark, *subjects), [WINDOWS], baselines)
+    rows = find(table(spark, *subjects), [WINDOWS], baselines, result)
     populations = {(ROUTER, rule.metric): 1_000 for rule in RULES}
     _decide_router(WINDOWS, rows, populations, DecisionSettings(), result)
     _pause_all(baselines.newest(WINDOWS, "verified", ""), WINDOWS, result)
@@ -177,6 +181,35 @@ def test_too_many_of_a_kind_are_not_decided_on(spark: Any) -> None:
     made = decided(spark, *floods)
     assert made.decisions == []
     assert "60 times throttle_token is more than 50" in made.stopped[0]
+
+
+def test_a_crowd_of_busy_subjects_is_not_collected(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(anomalies, "MAX_BUSY", 3)
+    collected: list[int] = []
+    new_sums = anomalies._new_sums
+
+    def counted(*args: Any) -> Any:
+        collected.append(new_sums(*args).count())
+        return new_sums(*args)
+
+    monkeypatch.setattr(anomalies, "_new_sums", counted)
+    crowd = [rows_of("token", f"t{number}", 900 + number, []) for number in range(20)]
+    server = rows_of("server", "flooded", 20_000, steady(100))
+    made = decided(spark, *crowd, server)
+    assert collected == [4 + 1]
+    assert keys(made.decisions) == {("throttle_server", "flooded")}
+    assert [line for line in made.stopped if "more than 3 subjects of the metric token" in line]
+    few = decided(spark, *crowd[:3])
+    assert keys(few.decisions) == {("throttle_token", f"t{number}") for number in range(3)}
+
+
+def test_there_is_a_row_for_each_messaging_router_however_long_its_past(spark: Any) -> None:
+    rows = [rows_of("server", f"s{number}", 100, steady(100)) for number in range(3)]
+    since = {ROUTER: Baselines().unknown_since(WINDOWS)}
+    found = anomalies._new_sums(table(spark, *rows), [WINDOWS], since).collect()
+    assert [len(row["sums"]) for row in found] == [HISTORY + 1] * 3
 
 
 def test_a_flood_that_goes_on_is_one_action_until_shortly_before_it_ends() -> None:

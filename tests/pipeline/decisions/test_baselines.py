@@ -1,10 +1,12 @@
 """Baselines that are kept find what ones that read everything again find."""
 
 import random
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 
-from heliograph.pipeline.decisions.baselines import Anomaly, Baselines, BucketSum
+from heliograph.pipeline.decisions.baselines import Anomaly, Baselines, SubjectSums
 from heliograph.pipeline.decisions.windows import WINDOW, RouterWindows
 from heliograph.pipeline.jobs.rates import BUCKET
 
@@ -13,26 +15,44 @@ END = 10_000 * WINDOW
 STEPS = 60
 
 
-def sums() -> list[BucketSum]:
+class Sum(NamedTuple):
+    metric: str
+    subject: str
+    bucket: int
+    number: int
+    total: int
+
+
+def by_subject(rows: list[Sum]) -> list[SubjectSums]:
+    found: dict[tuple[str, str], list[Sum]] = {}
+    for row in rows:
+        found.setdefault(row[:2], []).append(row)
+    return [
+        SubjectSums(*key, *np.array([row[2:] for row in some]).transpose())
+        for key, some in found.items()
+    ]
+
+
+def sums() -> list[Sum]:
     """Three hours and more of a provider that fails at last, and messaging routers."""
     draw, found = random.Random(1), []
     for number in range(1_100 + STEPS):
         at = END + (number - 1_100) * BUCKET
         failing = 12 if number > 1_130 else draw.randrange(2)
-        found.append(BucketSum("provider", "apns", at, 20, failing))
+        found.append(Sum("provider", "apns", at, 20, failing))
         if number < 1_120:
-            found.append(BucketSum("server", "silent", at, 20 + draw.randrange(3), 0))
-        found.append(BucketSum("server", "well", at, 20 + draw.randrange(3), 0))
+            found.append(Sum("server", "silent", at, 20 + draw.randrange(3), 0))
+        found.append(Sum("server", "well", at, 20 + draw.randrange(3), 0))
     return found
 
 
 def look(
-    baselines: Baselines, windows: RouterWindows, rows: list[BucketSum]
+    baselines: Baselines, windows: RouterWindows, rows: list[Sum]
 ) -> tuple[int, list[Anomaly]]:
     """Return how many sums were read, and the anomalies."""
     since = baselines.unknown_since(windows)
     new = [row for row in rows if since <= row.bucket < windows.end]
-    baselines.add(windows, new)
+    baselines.add(windows, by_subject(new))
     return len(new), list(baselines.anomalies(windows))
 
 
@@ -64,7 +84,7 @@ def test_a_clock_that_jumps_begins_a_new_past() -> None:
 
 
 BEGAN = END - 2_000 * BUCKET
-BUSY = [BucketSum("server", "busy", at, 1_200, 0) for at in range(BEGAN, END + WINDOW, BUCKET)]
+BUSY = [Sum("server", "busy", at, 1_200, 0) for at in range(BEGAN, END + WINDOW, BUCKET)]
 """A messaging router of which only one process writes, always the same."""
 
 

@@ -36,7 +36,7 @@ from tests.ntf.actions.support import a_runner, cap, hashed
 from tests.ntf.support import AUTH, OK, NtfWorld, Phone
 from tests.pipeline.decisions.planted import (
     FAILING,
-    MINUTE,
+    ROUND,
     Findings,
     Key,
     Line,
@@ -55,9 +55,11 @@ from tests.waiting import until
 SETTINGS = DecisionSettings(max_percent=95.0)
 LOSSES = ("unsubscribed", "ended", "refused", "failed")
 """What snapshots show; the fifth is silence of a messaging router that writes none."""
-HISTORY = 14
-"""Minutes before the trouble."""
-RATE = 24
+HISTORY = 84
+"""Rounds before the trouble."""
+ROUNDS = 6
+"""Those of the trouble, and those in which everybody who is watched gets a message."""
+RATE = 36
 """Messages in a minute to those who are watched."""
 SLOWNESS = ("slow_server", "slow_provider")
 """True on a busy machine, and not planted."""
@@ -79,10 +81,15 @@ class Size:
 
 
 SIZES = {
-    "small": Size(20, 2, 12, 5, 3, 3, 330, (50, 60)),
+    "small": Size(20, 2, 12, 5, 3, 3, 480, (50, 60)),
     "large": Size(1000, 50, 500, 200, 50, 20, 560, (10, 20, 30, 40, 50, 60)),
 }
 SIZE = SIZES[os.environ.get("HELIOGRAPH_PLANTED", "small")]
+
+
+def chosen(lines: Sequence[Line], number: int) -> Sequence[Line]:
+    """Return those of the lines who get a message in a round."""
+    return lines[number % ROUNDS :: ROUNDS]
 
 
 class Planted:
@@ -239,29 +246,32 @@ class Planted:
     async def find_trouble(self, size: Size) -> dict[str, int]:
         """Flood phones while a provider fails and a router is silent; return times of detection."""
         place = self.place
-        start = time.time() // MINUTE * MINUTE - (HISTORY + 2) * MINUTE
+        start = time.time() // ROUND * ROUND - (HISTORY + 2 * ROUNDS) * ROUND
         await place.end_past(start)
         ordinary = [line for both in zip(self.watched, self.quiet, strict=True) for line in both]
-        for minute in range(HISTORY):
-            await place.spread(lambda: place.notify(ordinary), start + minute * MINUTE)
-        trouble_at = start + HISTORY * MINUTE
+        for number in range(HISTORY):
+            some = chosen(ordinary, number)
+            await place.spread(partial(place.notify, some), start + number * ROUND)
+        trouble_at = start + HISTORY * ROUND
+        place.failing.play(ScriptRule(status=503, reason="ServiceUnavailable"))
 
-        async def trouble() -> None:
+        async def trouble(some: Sequence[Line], number: int) -> None:
             first = len(self.world.journal.events)
-            place.failing.play(ScriptRule(status=503, reason="ServiceUnavailable"))
-            await each(Line.send, self.watched)
+            await each(Line.send, some)
 
             async def flood(lines: Sequence[Line]) -> None:
-                for number in range(size.flood):
-                    await lines[number % len(lines)].send()
+                for index in range(number):
+                    await lines[index % len(lines)].send()
 
             await asyncio.gather(*map(flood, self.flooded))
-            number = size.flood * len(self.flooded) + len(self.watched)
-            await place.until_stored(first, number)
+            await place.until_stored(first, number * len(self.flooded) + len(some))
 
-        await place.spread(trouble, trouble_at)
+        for number in range(ROUNDS):
+            some = chosen(self.watched, number)
+            flood = size.flood * (number + 1) // ROUNDS - size.flood * number // ROUNDS
+            await place.spread(partial(trouble, some, flood), trouble_at + number * ROUND)
         ticks = [trouble_at, *(trouble_at + step for step in size.steps)]
-        # The pipeline knows these minutes alone: of three quiet hours, the median would be nothing.
+        # The pipeline knows these rounds alone: of three quiet hours, the median would be nothing.
         recent = [event for event in self.world.events if event.at >= start]
         begun = Noted("router_started", start, {"through": 0})
         segments = Segments([begun, *recent], ticks, self.directory / "trouble" / "journal")

@@ -29,7 +29,7 @@ job stopped: because it would have decided on too much, or because what it needs
 ANOMALIES = "anomalies"
 _JOBS = {
     ANOMALIES: "look for floods, waves of registrations, and providers and routers that fail, in"
-    " the newest minute",
+    " the newest 40 seconds",
     "foreign": "look for losses at messaging routers that write no snapshots, in the events",
     "dead-tokens": "look for tokens whose owners are gone: slow, verify and then remove them",
     "best-hours": "move daily wake-ups to the hours at which owners use their phones",

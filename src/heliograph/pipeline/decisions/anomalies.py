@@ -1,24 +1,24 @@
-"""Abuse and anomalies: what departs from its own past, minute by minute.
+"""Abuse and anomalies: what departs from its own past, window by window of 40 seconds.
 
-The newest complete minute of each router is compared with the median of the minutes before it, in
-units of their median absolute deviation. So a busy token, a chatty messaging router and a slow
-provider are measured by what is usual for them. A floor keeps quiet ones from being noticed for
-little, and is more than an ordinary busy user reaches.
+The newest complete window of each router is compared with the median of those before it, in units
+of their median absolute deviation. So a busy token, a chatty messaging router and a slow provider
+are measured by what is usual for them. A floor keeps quiet ones from being noticed for little, and
+is more than an ordinary busy user reaches.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise, starmap
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Column, DataFrame, functions as f, types as t
+from pyspark.sql import Column, DataFrame, Window, functions as f, types as t
 
 from heliograph.actions.contract import EVERYTHING, ActionKind
 from heliograph.pipeline.decisions.baselines import (
     MIN_HISTORY,
     Anomaly,
     Baselines,
-    BucketSum,
+    SubjectSums,
     compare,
 )
 from heliograph.pipeline.decisions.deciding import (
@@ -29,7 +29,7 @@ from heliograph.pipeline.decisions.deciding import (
 )
 from heliograph.pipeline.decisions.rules import LARGE, RULES, AnomalyRule
 from heliograph.pipeline.decisions.windows import WINDOW, RouterWindows, complete_windows
-from heliograph.pipeline.jobs import rates
+from heliograph.pipeline.jobs import coverage, rates
 from heliograph.pipeline.spark.local import local
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ __all__ = ["decide", "find"]
 
 LEAST_UNVERIFIED = 0.8
 """Share of a wave of registrations that is not verified, from which all are paused."""
+MAX_BUSY = 10_000
+"""Subjects of a router and a large metric that are examined at a time."""
 VALID_FOR = 3600.0
 """Seconds that a throttle, a pause or an alert lasts, unless it is decided on again."""
 Subject = tuple[str, str, str]
@@ -51,26 +53,28 @@ def decide(
     now: float,
     baselines: Baselines | None = None,
 ) -> Decisions:
-    """Compare the newest minute of each router with its past. Time is that of the events.
+    """Compare the newest window of each router with its past. Time is that of the events.
 
     With the `baselines` of the last time, only what is new is read.
     """
     offsets = pipeline.offsets
-    windows = complete_windows(offsets.routers, offsets.seen, offsets.edges, pipeline.gaps())
+    heads = pipeline.read_heads(offsets, now)
+    gaps = coverage.gaps(offsets.seen, offsets.edges, offsets.routers, heads)
+    windows = complete_windows(offsets.routers, offsets.seen, offsets.edges, gaps, heads)
     result = Decisions()
     for item in windows:
         if not item.is_known:
-            result.stopped.append(f"{item.router}: events of the last minute are missing")
+            result.stopped.append(f"{item.router}: not all events of the newest window are known")
         elif len(item.complete) <= MIN_HISTORY:
             result.stopped.append(
-                f"{item.router}: {len(item.complete) - 1} minutes are known, of {MIN_HISTORY}"
+                f"{item.router}: {len(item.complete) - 1} windows are known, of {MIN_HISTORY}"
                 " that a baseline needs"
             )
     ready = [item for item in windows if item.is_known and len(item.complete) > MIN_HISTORY]
     if not ready:
         return result
     table, known = pipeline.rates(), baselines or Baselines()
-    found = find(table, ready, known)
+    found = find(table, ready, known, result)
     if found:
         populations = _populations(table, found)
         for item in ready:
@@ -81,25 +85,40 @@ def decide(
     return result
 
 
-def find(table: DataFrame, windows: Sequence[RouterWindows], baselines: Baselines) -> list[Anomaly]:
+def find(
+    table: DataFrame, windows: Sequence[RouterWindows], baselines: Baselines, result: Decisions
+) -> list[Anomaly]:
     """Return the anomalies in the newest windows, with the numbers that explain them.
 
     The windows are complete; so a subject without a row in one of them did nothing then.
     """
     since = {item.router: baselines.unknown_since(item) for item in windows}
-    busy: list[Subject] = []
-    new: dict[str, list[BucketSum]] = {item.router: [] for item in windows}
-    for row in _new_sums(table, windows, since).toArrow().to_pylist():
-        if row["metric"] in LARGE:
-            busy.append((row["router"], row["metric"], row["subject"]))
-        else:
-            new[row["router"]].append(
-                BucketSum(row["metric"], row["subject"], row["at"], row["count"], row["total"])
-            )
+    crowds: dict[tuple[str, str], list[Subject]] = {}
+    new: dict[str, list[SubjectSums]] = {item.router: [] for item in windows}
+    for batch in _new_sums(table, windows, since).toArrow().to_batches():
+        router, metric, subject, _, sums = batch.columns
+        at, counts, totals = (array.to_numpy() for array in sums.values.flatten())
+        ends = sums.offsets.to_numpy()
+        columns = (column.to_pylist() for column in (router, metric, subject))
+        for name, kind, who, part in zip(*columns, starmap(slice, pairwise(ends)), strict=True):
+            if kind in LARGE:
+                crowds.setdefault((name, kind), []).append((name, kind, who))
+            else:
+                found_sums = SubjectSums(kind, who, at[part], counts[part], totals[part])
+                new[name].append(found_sums)
     found: list[Anomaly] = []
     for item in windows:
         baselines.add(item, new[item.router])
         found += baselines.anomalies(item)
+    busy: list[Subject] = []
+    for (name, kind), subjects in crowds.items():
+        if len(subjects) > MAX_BUSY:
+            result.stopped.append(
+                f"{name}: more than {MAX_BUSY} subjects of the metric {kind} are busy: none of them"
+                " was examined"
+            )
+        else:
+            busy += subjects
     return found + _floods(table, windows, busy) if busy else found
 
 
@@ -108,7 +127,8 @@ def _new_sums(
 ) -> DataFrame:
     """Return sums by bucket since a time of each router; of large metrics, the busy subjects.
 
-    One scan and one aggregation: this is what every comparison costs.
+    One scan: this is what every comparison costs. There is a row for each subject, and of a large
+    metric for one more than `MAX_BUSY` at most.
     """
     is_large = f.col("metric").isin(*LARGE)
     newest = {item.router: item.end - WINDOW for item in windows}
@@ -118,17 +138,25 @@ def _new_sums(
     floors = {rule.metric: int(rule.floor) for rule in RULES if rule.metric in LARGE}
     recent = table.where(f.col("bucket") >= least)
     if least == min(newest.values()):
-        recent = recent.coalesce(1)  # a minute needs no exchange between tasks
-    return (
+        recent = recent.coalesce(1)  # a window needs no exchange between tasks
+    keys = "router", "metric", "subject"
+    at = f.coalesce(f.when(~is_large, f.col("bucket")), f.lit(0)).alias("at")
+    by_subject = (
         recent.where((f.col("bucket") >= first) & (f.col("bucket") < ends))
-        .groupBy(
-            "router",
-            "metric",
-            "subject",
-            f.when(~is_large, f.col("bucket")).alias("at"),
-        )
+        .groupBy(*keys, at)
         .agg(f.sum("count").alias("count"), f.sum("total").alias("total"))
-        .where(f.col("at").isNotNull() | (f.col("count") >= _literals(floors)[f.col("metric")]))
+        .where(~is_large | (f.col("count") >= _literals(floors)[f.col("metric")]))
+        .groupBy(*keys)
+        .agg(
+            f.sum("count").alias("number"),
+            f.collect_list(f.struct("at", "count", "total")).alias("sums"),
+        )
+    )
+    order = Window.partitionBy("router", "metric").orderBy(f.desc("number"), "subject")
+    return (
+        by_subject.withColumn("place", f.row_number().over(order))
+        .where(~is_large | (f.col("place") <= MAX_BUSY + 1))
+        .select(*keys, "number", "sums")
     )
 
 

@@ -1,4 +1,4 @@
-"""Baselines: what was usual for a subject, and how far the newest minute departs from it. Pure.
+"""Baselines: what was usual for a subject, and how far the newest window departs from it. Pure.
 
 The sums of ten seconds are kept for as long as a baseline needs them, so that each comparison reads
 only what is new. What is in a complete window does not change any more, unless a process that was
@@ -16,10 +16,12 @@ from heliograph.pipeline.decisions.rules import LARGE, RULES, AnomalyRule
 from heliograph.pipeline.decisions.windows import HISTORY, WINDOW, RouterWindows
 from heliograph.pipeline.jobs.rates import BUCKET
 
-__all__ = ["MIN_HISTORY", "Anomaly", "Baselines", "BucketSum", "compare"]
+__all__ = ["MIN_HISTORY", "Anomaly", "Baselines", "SubjectSums", "compare"]
 
-MIN_HISTORY = 10
+MIN_HISTORY = 15
 """Complete windows that a baseline needs."""
+RARE = 0.05
+"""Share of earlier windows that may be silent if silence is to be a finding."""
 NORMAL = 1.4826
 """Standard deviations of a normal distribution in a median absolute deviation."""
 IN_WINDOW = WINDOW // BUCKET
@@ -41,14 +43,14 @@ class Anomaly(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class BucketSum:
-    """What a subject did in the ten seconds from `bucket` on, in microseconds."""
+class SubjectSums:
+    """What a subject did in each ten seconds that begin at `buckets`, in microseconds."""
 
     metric: str
     subject: str
-    bucket: int
-    count: int
-    total: int
+    buckets: Sums
+    counts: Sums
+    totals: Sums
 
 
 class Series:
@@ -81,7 +83,7 @@ class Baselines:
         column = int(unknown[0]) if unknown.size else COLUMNS
         return windows.end - (COLUMNS - column) * BUCKET
 
-    def add(self, windows: RouterWindows, rows: Iterable[BucketSum]) -> None:
+    def add(self, windows: RouterWindows, rows: Iterable[SubjectSums]) -> None:
         """Add all sums from `unknown_since` on."""
         self._pasts[windows.router].add(windows, rows)
 
@@ -133,14 +135,16 @@ class _Past:
                 self.is_known[max(column, 0) :] = False
         self.ends = {boot: until for boot, (_, until) in windows.runs.items()}
 
-    def add(self, windows: RouterWindows, rows: Iterable[BucketSum]) -> None:
+    def add(self, windows: RouterWindows, rows: Iterable[SubjectSums]) -> None:
         for series in self.series.values():
             series.sums[:, ~self.is_known] = 0
         for row in rows:
-            column = COLUMNS - (windows.end - row.bucket) // BUCKET
-            if 0 <= column < COLUMNS and not self.is_known[column]:
+            columns = COLUMNS - (windows.end - row.buckets) // BUCKET
+            is_new = (columns >= 0) & (columns < COLUMNS)
+            is_new[is_new] = ~self.is_known[columns[is_new]]
+            if is_new.any():
                 series = self.series.setdefault((row.metric, row.subject), Series())
-                series.sums[:, column] = row.count, row.total
+                series.sums[:, columns[is_new]] = row.counts[is_new], row.totals[is_new]
         self.is_known |= _in_complete(windows)
 
 
@@ -174,6 +178,8 @@ def compare(
     else:
         past = sorted(float(count) for count, _ in pairs)
     if len(past) < MIN_HISTORY:
+        return None
+    if rule.is_silence and past.count(0.0) > RARE * len(past):
         return None
     baseline = past[len(past) // 2]
     spread = sorted(abs(value - baseline) for value in past)[len(past) // 2]

@@ -51,7 +51,9 @@ class Lag:
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class Run:
+    """A run, all of whose events up to the time `until` were ingested, but for gaps."""
+
     boot: int
     until: int
     is_over: bool
@@ -83,7 +85,7 @@ def known_until(seen: IntervalsByRun, notes: JsonMapping, heads: Heads) -> dict[
     """Return the times until which routers are known by their heads; None if they have ended."""
     found: dict[str, int | None] = {}
     for router in _serving(notes, heads):
-        runs = _runs(router, seen, notes, heads)
+        runs = runs_of(router, seen, notes, heads)
         going = [run.until for run in runs if not run.is_over]
         if going or (runs and runs[-1].has_head):
             found[router] = min(going, default=None)
@@ -101,7 +103,7 @@ def lags(
     damaged = {run.partition("/")[0] for run in heads.damaged}
     found += [Lag(name, 0, DAMAGED) for name in sorted(damaged - serving.keys() - notes.keys())]
     for router, part in serving.items():
-        runs = _runs(router, seen, notes, heads)
+        runs = runs_of(router, seen, notes, heads)
         name = f"{router} ({part})"
         last = max((run.until for run in runs), default=0)
         going = sorted((run.until, run.boot) for run in runs if not run.is_over)
@@ -151,7 +153,8 @@ def _serving(notes: JsonMapping, heads: Heads) -> dict[str, str]:
     }
 
 
-def _runs(router: str, seen: IntervalsByRun, notes: JsonMapping, heads: Heads) -> list[_Run]:
+def runs_of(router: str, seen: IntervalsByRun, notes: JsonMapping, heads: Heads) -> list[Run]:
+    """Return the runs of a router that its journals or heads know, in order."""
     boots: Mapping[str, Mapping[str, int]] = notes.get(router, {}).get("boots", {})
     of_router = {head.boot: head for head in heads.runs.values() if head.router == router}
     recoveries = [facts["recovered_at"] for facts in boots.values() if "recovered_at" in facts]
@@ -168,15 +171,15 @@ def _run(
     seen: IntervalsByRun,
     waiting: Iterable[str],
     recoveries: Sequence[int],
-) -> _Run:
+) -> Run:
     until = facts.get("last_at", boot)
     if "retired" in facts:
-        return _Run(boot, until, True, head is not None)
+        return Run(boot, until, True, head is not None)
     is_over = "stopped_at" in facts
     if head is None:
-        return _Run(boot, until, is_over or any(at > until for at in recoveries), False)
+        return Run(boot, until, is_over or any(at > until for at in recoveries), False)
     # A recovery says nothing here: each process of a router records one, also beside this run.
     is_over = (is_over or head.ended) and head.run not in waiting
     if covers(seen, head):
         until = max(until, head.at)
-    return _Run(boot, until, is_over, True)
+    return Run(boot, until, is_over, True)

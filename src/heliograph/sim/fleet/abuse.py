@@ -33,7 +33,7 @@ class AbuseSettings:
     trouble_minutes: int = 2
     abusers: int = 20
     """Half of them flood one subscription of a token, half of them all."""
-    least_flood: int = 420
+    least_flood: int = 540
     most_flood: int = 3_000
     median_rate: float = 0.6
     busiest: float = 90.0
@@ -43,6 +43,8 @@ class AbuseSettings:
     """Indices of providers: which fails, and which is slow."""
     silent_server: int = 5
     start: int = 1_767_225_600 * SECOND
+    phase: int = 0
+    """Microseconds after `start` from which on the router counts by ten seconds."""
     seed: int = 1
 
 
@@ -133,10 +135,11 @@ class AbuseWorld:
 
     def _count_servers(self, at: Array, server: Array) -> None:
         chosen, random = self.settings, self._random
-        ends = np.arange(chosen.start + BUCKET, self._end + 1, BUCKET)
+        begun = chosen.start + chosen.phase
+        ends = np.arange(begun + BUCKET, self._end + 1, BUCKET)
         for index in range(chosen.servers):
             mine = np.sort(at[server == index])
-            counts = np.diff(np.searchsorted(mine, np.append(chosen.start, ends)))
+            counts = np.diff(np.searchsorted(mine, np.append(begun, ends)))
             delay = random.lognormal(np.log(3_000), 0.3, len(ends)).astype(np.int64)
             self._rows.add("smp_counted", ends - 1, server=index, count=counts, delay=delay)
 
@@ -155,10 +158,11 @@ class AbuseWorld:
             some = {name: value[where] for name, value in push.items()}
             more = {"reason": 1, "status": 2, "code": 503} if kind == "push_retried" else {}
             rows.add(kind, sent[where], attempt=1, **some, **more)
-        ends = np.arange(self.settings.start + BUCKET, self._end + 1, BUCKET)
+        begun = self.settings.start + self.settings.phase
+        ends = np.arange(begun + BUCKET, self._end + 1, BUCKET)
         for index in range(len(PROVIDERS)):
             mine = np.sort(sent[provider == index])
-            counts = np.diff(np.searchsorted(mine, np.append(self.settings.start, ends)))
+            counts = np.diff(np.searchsorted(mine, np.append(begun, ends)))
             is_slow = (ends > self.trouble_at) & (index == self.settings.slow)
             usual = np.where(is_slow, 6 * SECOND, 80_000)
             delay = (usual * random.lognormal(0.0, 0.2, len(ends))).astype(np.int64)

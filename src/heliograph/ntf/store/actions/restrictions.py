@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from heliograph.actions.contract import ActionKind, Refusal
+from heliograph.actions.contract import FLOOD_SECONDS, ActionKind, Refusal
 from heliograph.db.dialects import Transaction
 from heliograph.ntf.store.actions.records import ActionState
 from heliograph.ntf.store.actions.rules import ActionRule, Applied, ResolvedAction
@@ -17,7 +17,7 @@ FLOORS = {
     ActionKind.THROTTLE_SERVER: 6_000,
     ActionKind.PAUSE_REGISTRATIONS: 120,
 }
-"""Events in a minute below which nothing is throttled, whatever an action says."""
+"""Events in `FLOOD_SECONDS` below which nothing is throttled, whatever an action says."""
 LONGEST = 6 * 3_600_000
 """Milliseconds that a throttle or a pause lasts at most."""
 MIN_RATE = 50
@@ -42,7 +42,7 @@ def _refuse(tx: Transaction, item: ResolvedAction, now: int) -> Refusal | None:
 def _throttle(tx: Transaction, item: ResolvedAction, now: int) -> tuple[Applied, bytes]:
     rate = 0
     if item.kind is ActionKind.THROTTLE_SERVER:
-        rate = max(MIN_RATE, round(BASELINES * _number(item, "baseline") / 60))
+        rate = max(MIN_RATE, round(BASELINES * _number(item, "baseline") / FLOOD_SECONDS))
     return _begin(tx, item, min(item.valid_until, now + LONGEST), rate)
 
 
