@@ -28,7 +28,8 @@ class Process:
 
     def count(self, begin: int, end: int, nmsg: int = USUAL) -> None:
         for at in range(begin, end, 10):
-            self._scribe("smp_counted", at + 9.9, server=self._server, count=nmsg)
+            facts = {"server": self._server, "own_server": False, "count": nmsg}
+            self._scribe("smp_counted", at + 9.9, **facts)
 
     def arrive(self, until: int) -> None:
         """Write what was recorded to the journal, and the head of a run that goes on."""
