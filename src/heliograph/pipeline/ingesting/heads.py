@@ -89,7 +89,7 @@ def _heads(journal: str, spark: "SparkSession | None", damaged: set[str]) -> Ite
         try:
             yield decode_head(text.encode())
         except ValueError as exc:
-            logger.warning("%s/%s/%s: %s, it is ignored", journal, HEADS, name, exc)
+            logger.warning("%s/%s/%s is damaged: %s", journal, HEADS, name, exc)
             damaged.add("/".join(name.removesuffix(".json").rsplit("-", 1)))
 
 
