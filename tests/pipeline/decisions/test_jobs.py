@@ -98,7 +98,7 @@ def test_without_a_key_nothing_is_written(
     assert read_actions(place) == []
 
 
-def test_nothing_is_decided_from_a_minute_with_missing_events(spark: Any, tmp_path: Path) -> None:
+def test_nothing_is_decided_from_a_window_with_missing_events(spark: Any, tmp_path: Path) -> None:
     place = tmp_path / "tables"
     world = AbuseWorld(SMALL)
     segments = world.write(tmp_path / "journal", seconds=10)
@@ -109,4 +109,4 @@ def test_nothing_is_decided_from_a_minute_with_missing_events(spark: Any, tmp_pa
             pass
         run = Decider(place, (ANOMALIES,), signer=SIGNER).decide(made, 0.0)
     assert (run.decisions, run.written) == ([], 0)
-    assert run.stopped == [f"{'ab' * 8}: events of the last minute are missing"]
+    assert run.stopped == [f"{'ab' * 8}: not all events of the newest window are known"]
