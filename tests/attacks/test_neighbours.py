@@ -100,6 +100,18 @@ async def test_registrations_at_a_silent_host(
         assert await honest_push(webpush, world) < IN_TIME
 
 
+async def test_registrations_at_a_closed_port_of_a_good_host(
+    world: NtfWorld, webpush: Simulator, is_large: bool
+) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        count = 500 if is_large else 60
+        await register(world, [at("localhost", port, str(n)) for n in range(count)])
+        await asyncio.sleep(8)  # its back-off grows
+        assert await honest_push(webpush, world) < IN_TIME
+
+
 async def test_registrations_at_many_silent_hosts(
     world: NtfWorld, webpush: Simulator, is_large: bool
 ) -> None:

@@ -24,8 +24,8 @@ BUSY = RetryLater(1.0, "TooManyRequests", code=429)
 ACCOUNT_BUSY = RetryLater(None, "TooManyProviderTokenUpdates", code=429, account_wide=True)
 
 
-def at(host: str) -> WPDeviceToken:
-    return WPDeviceToken(host, "443", "/push", os.urandom(16), os.urandom(65))
+def at(host: str, port: str = "443") -> WPDeviceToken:
+    return WPDeviceToken(host, port, "/push", os.urandom(16), os.urandom(65))
 
 
 def push(device: DeviceToken, kind: PushKind = PushKind.MESSAGE) -> PendingPush:
@@ -67,6 +67,20 @@ def test_retries_of_unverified_devices_leave_room_for_new_ones(lane: Lane) -> No
     start(lane, *retried)
     assert lane.delay(last, 0.0) == BUSY_DELAY
     start(lane, *(push(at(f"new{n}"), PushKind.VERIFICATION) for n in range(10)))
+
+
+@pytest.mark.parametrize(
+    ("port", "kind"),
+    [("81", PushKind.VERIFICATION), ("443", PushKind.VERIFICATION), ("81", PushKind.MESSAGE)],
+)
+def test_registrations_that_are_not_answered_do_not_silence_a_host(
+    lane: Lane, port: str, kind: PushKind
+) -> None:
+    rogue = push(at("good", port), kind)
+    start(lane, rogue)
+    assert lane.end(rogue, TIMED_OUT, 0.0) is not None
+    assert lane.delay(push(at("good", port), kind), 0.5) > 0
+    start(lane, push(at("good")), push(at("good", "")))
 
 
 def test_a_host_that_does_not_answer_is_tried_ever_more_rarely(lane: Lane) -> None:
@@ -197,7 +211,7 @@ def test_pauses_of_hosts_by_other_processes_are_kept(lane: Lane) -> None:
     silent = push(at("silent"))
     start(lane, silent)
     pause = lane.end(silent, TIMED_OUT, 0.0)
-    assert pause == Pause("silent", 1.0, 1)
+    assert pause == Pause("silent:443", 1.0, 1)
     other = Lane(NullProvider(), 100)
     other.pause(pause, 0.0)
     assert other.delay(push(at("Silent")), 0.5) == 0.5
@@ -205,7 +219,7 @@ def test_pauses_of_hosts_by_other_processes_are_kept(lane: Lane) -> None:
     retried = push(at("silent"))
     assert other.delay(retried, 1.0) == 0.0
     other.start(retried)
-    assert other.end(retried, TIMED_OUT, 1.0) == Pause("silent", 3.0, 2)
+    assert other.end(retried, TIMED_OUT, 1.0) == Pause("silent:443", 3.0, 2)
 
 
 def test_answers_begin_no_pause(lane: Lane) -> None:

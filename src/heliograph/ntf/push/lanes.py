@@ -2,7 +2,8 @@
 
 Web Push endpoints are named by clients. One host may take a tenth of the window, unverified devices
 a fifth of it, of which retries have a half, and a host that does not answer is tried by one push at
-a time, ever more rarely. So is a provider that limits our account.
+a time, ever more rarely; what it does not answer to unverified devices does not count for others.
+So is a provider that limits our account.
 """
 
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ BUSY_DELAY = 2.0
 HOST_BACKOFF = Backoff(first=1.0, last=300.0)
 ACCOUNT_BACKOFF = Backoff(first=1.0, last=300.0)
 MAX_IDLE_HOSTS = 10_000
+UNVERIFIED = "unverified"
 
 
 class Pause(NamedTuple):
@@ -145,5 +147,11 @@ class Lane:
 
 
 def _host(push: PendingPush) -> str | None:
-    """Return the host that a client chose, None for a provider's own."""
-    return push.device.host.lower() if isinstance(push.device, WPDeviceToken) else None
+    """Return the host and port that a client chose, None for a provider's own.
+
+    Verifications have another: anybody may register a port or a path of a host that answers none.
+    """
+    if not isinstance(push.device, WPDeviceToken):
+        return None
+    name = f"{push.device.host.lower()}:{push.device.port or 443}"
+    return f"{UNVERIFIED} {name}" if push.kind is PushKind.VERIFICATION else name
