@@ -57,11 +57,11 @@ def hosts(tx: Transaction) -> list[str]:
 
 async def test_a_host_that_is_silent_for_one_process_is_left_alone_by_the_other() -> None:
     async with two_processes() as (one, other):
-        one.pauses.add(WEB_PUSH, Pause("silent", time.monotonic() + 60, 6))
+        one.pauses.add(WEB_PUSH, Pause("silent:443", time.monotonic() + 60, 6))
         await until(lambda: other.delay("silent") > 0)
         assert 50 < other.delay("silent") <= 60
         assert other.delay("answers") == 0
-        other.pauses.add(WEB_PUSH, Pause("silent", time.monotonic() + 100, 7))
+        other.pauses.add(WEB_PUSH, Pause("silent:443", time.monotonic() + 100, 7))
         await until(lambda: one.delay("silent") > 90)
 
 
@@ -74,17 +74,17 @@ async def test_a_pause_of_a_provider() -> None:
 
 async def test_pauses_that_have_ended_are_removed() -> None:
     async with two_processes() as (one, other):
-        one.pauses.add(WEB_PUSH, Pause("short", time.monotonic() + 2.0, 1))
+        one.pauses.add(WEB_PUSH, Pause("short:443", time.monotonic() + 2.0, 1))
 
         async def are_stored() -> bool:
-            return await one.database.read(hosts) == ["short"]
+            return await one.database.read(hosts) == ["short:443"]
 
         await eventually(are_stored)
         await asyncio.sleep(2.1)
-        other.pauses.add(WEB_PUSH, Pause("long", time.monotonic() + 60, 1))
-        other.pauses.add(WEB_PUSH, Pause("past", time.monotonic() - 1, 1))
+        other.pauses.add(WEB_PUSH, Pause("long:443", time.monotonic() + 60, 1))
+        other.pauses.add(WEB_PUSH, Pause("past:443", time.monotonic() - 1, 1))
 
         async def is_removed() -> bool:
-            return await one.database.read(hosts) == ["long"]
+            return await one.database.read(hosts) == ["long:443"]
 
         await eventually(is_removed)

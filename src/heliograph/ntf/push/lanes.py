@@ -25,7 +25,7 @@ UNVERIFIED = "unverified"
 
 
 class Pause(NamedTuple):
-    """A time without pushes to one host, or to the provider if `host` is empty."""
+    """A time without pushes to one host and port, or to the provider if `host` is empty."""
 
     host: str
     until: float
