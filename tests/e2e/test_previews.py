@@ -101,6 +101,8 @@ async def test_a_group_in_each_mode(two: Two, mode: PreviewMode) -> None:
 
 
 async def test_a_muted_user_is_shown_nothing(two: Two) -> None:
+    await two.send(Text("before"))  # no push of an earlier message comes after that of this one
+    await two.watch.until("bob", "before")
     shown, pushes = len(two.watch.screen.shown), await recorded(two)
     await two.alice.store.write(lambda tx: users.set_show_notifications(tx, 1, False))
     await two.send(Text("not now"))
