@@ -484,7 +484,10 @@ async def test_others_are_refused(tmp_path: Path) -> None:
 
 
 async def test_tables_edited_by_hand_are_repaired(tmp_path: Path) -> None:
-    """Owners that do not exist, shards that are gone, a dead process that would never expire."""
+    """Owners that do not exist, shards that are gone, dead processes without an end.
+
+    One of these would be the leader.
+    """
     async with a_cluster(tmp_path, 1, replace(CLUSTER, lease=0.5)) as cluster:
         [one] = cluster.members
         member = member_of(one)
@@ -495,7 +498,7 @@ async def test_tables_edited_by_hand_are_repaired(tmp_path: Path) -> None:
         def edit(tx: Transaction) -> None:
             tx.execute(
                 "INSERT INTO processes (process_id, name, fingerprint, version, schema, is_leaving)"
-                " SELECT n, 'dead/1', ?, 'test', '', 0 FROM (VALUES (98), (99)) numbers (n)",
+                " SELECT n, 'dead/1', ?, 'test', '', 0 FROM (VALUES (0), (99)) numbers (n)",
                 (b"f" * 32,),
             )
             tx.execute("INSERT INTO leases VALUES (97, 0, 0), (99, ?, 0)", (2**62,))
@@ -510,6 +513,38 @@ async def test_tables_edited_by_hand_are_repaired(tmp_path: Path) -> None:
         await until(lambda: member.roster.members.keys() == {member.process_id})
         await one.send(queue)
         await phone.notified_of(queue)
+
+
+async def test_shards_deleted_or_added_by_hand_are_repaired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables.split_large, "__defaults__", (4,))
+    async with a_cluster(tmp_path, 1) as cluster:
+        [one] = cluster.members
+        phone = await one.registered()
+        queues = await one.queues(12)
+        for queue in queues:
+            await phone.subscribe(queue)
+        await until(lambda: len(owners(cluster)) == tables.SHARDS)
+        database = member_of(one).database
+
+        def edit(tx: Transaction) -> None:
+            tx.execute("DELETE FROM shards WHERE shard >= 2")
+            tx.execute("INSERT INTO shards (server_id, shard) SELECT server_id, 8 FROM servers")
+
+        await database.write(edit)
+        shards = [(number,) for number in range(tables.SHARDS)]
+
+        async def are_repaired() -> bool:
+            found = await database.read(
+                lambda tx: tx.query("SELECT shard FROM shards WHERE owner IS NOT NULL ORDER BY 1")
+            )
+            return found == shards and len(one.router.subscribers) == tables.SHARDS
+
+        await eventually(are_repaired)
+        for queue in queues:
+            await one.send(queue)
+            await phone.notified_of(queue)
 
 
 async def test_a_clock_that_is_wrong_is_named(

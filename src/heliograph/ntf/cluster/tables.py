@@ -158,20 +158,23 @@ def renew(tx: Transaction, process_id: int, lease: int, wall: int) -> None:
 def removable(tx: Transaction, at: int) -> set[int]:
     """Lock and return the members whose lease has ended, and that are in no transaction.
 
-    None of them can renew its lease, or begin a transaction, before this one has ended.
+    None of them can renew its lease, or begin a transaction, before this one has ended. A member
+    whose lease is gone, as in a table edited by hand, has none to renew.
     """
     idle = tx.query(
-        "SELECT process_id FROM processes WHERE process_id IN"
-        " (SELECT process_id FROM leases WHERE expires_at <= ?) FOR UPDATE SKIP LOCKED",
+        "SELECT p.process_id, l.process_id IS NULL FROM processes p"
+        " LEFT JOIN leases l ON l.process_id = p.process_id"
+        " WHERE l.process_id IS NULL OR l.expires_at <= ? FOR UPDATE OF p SKIP LOCKED",
         (at,),
     )
     ended = tx.query_in(
         "SELECT process_id FROM leases WHERE process_id IN {in} AND expires_at <= ?"
         " FOR UPDATE SKIP LOCKED",
-        [process_id for (process_id,) in idle],
+        [process_id for process_id, has_none in idle if not has_none],
         at,
     )
-    return {process_id for (process_id,) in ended}
+    without = {process_id for process_id, has_none in idle if has_none}
+    return without | {process_id for (process_id,) in ended}
 
 
 def load(tx: Transaction) -> Roster:
@@ -247,18 +250,20 @@ def set_leaving(tx: Transaction, process_id: int) -> None:
 
 
 def add_missing_shards(tx: Transaction) -> None:
-    """Add a shard for each messaging router that has subscriptions and no shard."""
+    """Add the shards that messaging routers with subscriptions should have and have not."""
     tx.execute(
-        "INSERT INTO shards (server_id, shard) SELECT server_id, 0 FROM servers v"
+        "INSERT INTO shards (server_id, shard) SELECT v.server_id, n.shard FROM servers v"
+        " CROSS JOIN LATERAL generate_series(0, v.shards - 1) n (shard)"
         " WHERE EXISTS (SELECT 1 FROM subscriptions s WHERE s.server_id = v.server_id)"
-        " AND NOT EXISTS (SELECT 1 FROM shards h WHERE h.server_id = v.server_id)"
+        " AND NOT EXISTS"
+        " (SELECT 1 FROM shards h WHERE h.server_id = v.server_id AND h.shard = n.shard)"
     )
 
 
 def remove_unused(tx: Transaction) -> None:
     """Remove shards of routers without subscriptions, and what was passed on and deleted.
 
-    Members and leases that have no other half, as in tables edited by hand, become removable.
+    Also shards and leases that cannot be, as in tables edited by hand.
     """
     tx.execute(
         "DELETE FROM shards WHERE NOT EXISTS"
@@ -272,11 +277,11 @@ def remove_unused(tx: Transaction) -> None:
         "DELETE FROM new_subscriptions WHERE NOT EXISTS (SELECT 1 FROM subscriptions s"
         " WHERE s.subscription_id = new_subscriptions.subscription_id)"
     )
-    tx.execute("DELETE FROM leases WHERE process_id NOT IN (SELECT process_id FROM processes)")
     tx.execute(
-        "INSERT INTO leases (process_id, expires_at, skew) SELECT process_id, 0, 0 FROM processes"
-        " ON CONFLICT (process_id) DO NOTHING"
+        "DELETE FROM shards USING servers v"
+        " WHERE v.server_id = shards.server_id AND shards.shard NOT BETWEEN 0 AND v.shards - 1"
     )
+    tx.execute("DELETE FROM leases WHERE process_id NOT IN (SELECT process_id FROM processes)")
 
 
 def split_large(tx: Transaction, at: int = SPLIT_AT) -> None:
