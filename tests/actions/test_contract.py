@@ -82,3 +82,20 @@ def test_only_the_documented_exception_escapes_from_a_malformed_row(changes: Any
 def test_a_row_without_a_column_is_malformed(missing: set[str]) -> None:
     with pytest.raises(MalformedAction):
         decode_action({name: value for name, value in GOOD.items() if name not in missing})
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        '{"observed": 1e400}',
+        '{"observed": NaN}',
+        '{"baseline": -Infinity}',
+        '{"at": 1000000000000000000000}',
+        '{"finding": "\\ud800"}',
+        '{"finding": ',
+        "[]",
+    ],
+)
+def test_evidence_that_no_store_can_have_is_malformed(evidence: str) -> None:
+    with pytest.raises(MalformedAction):
+        decode_action({**GOOD, "evidence": evidence})

@@ -7,6 +7,7 @@ altered or made by somebody else is recognised. This module does no I/O and read
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -205,14 +206,33 @@ def decode_action(row: Mapping[str, object]) -> Action:
         and len(evidence) <= MAX_EVIDENCE
     ):
         raise MalformedAction("a column has a value that no action has")
-    try:
-        if not isinstance(json.loads(evidence), dict):
-            raise MalformedAction("the evidence is not an object")
-    except (ValueError, RecursionError) as exc:
-        raise MalformedAction("the evidence is not JSON") from exc
+    _check_evidence(evidence)
     return Action(
         action_id, router, kind, subject, evidence, rule, decided_at, valid_until, signature
     )
+
+
+def _check_evidence(text: str) -> None:
+    """Raise `MalformedAction` unless it is an object of numbers and text that a store can have."""
+    try:
+        found = json.loads(text, parse_float=_finite, parse_int=_int64, parse_constant=_int64)
+        json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as exc:
+        raise MalformedAction("the evidence is not JSON") from exc
+    if not isinstance(found, dict):
+        raise MalformedAction("the evidence is not an object")
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError("a number is too large")
+    return value
+
+
+def _int64(text: str) -> int:
+    if not -(1 << 63) <= (value := int(text)) < 1 << 63:
+        raise ValueError("a number is too large")
+    return value
 
 
 def check(action: Action, router: str, signer: bytes | None, now: int) -> Refusal | None:

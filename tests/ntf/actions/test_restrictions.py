@@ -9,7 +9,7 @@ import pytest
 
 from heliograph.actions.contract import EVERYTHING, SECOND, Action, ActionKind
 from heliograph.ntf.observing.traffic import source_of
-from heliograph.ntf.store.actions.restrictions import LONGEST
+from heliograph.ntf.store.actions.restrictions import LONGEST, MAX_RATE
 from heliograph.runtime.metrics import expose, process_registry
 from heliograph.wire import ntf
 from heliograph.wire.errors import ErrorCode
@@ -153,3 +153,19 @@ async def test_alerts_are_in_the_metrics_until_they_expire(
     await late.expire_restrictions()
     assert "heliograph_ntf_alerts{" not in expose(registry)
     assert await runner.undo(alert.action_id) == "nothing_to_undo"
+
+
+async def test_an_absurd_baseline_is_a_rate_that_the_store_can_have(
+    small_world: NtfWorld, tables: Path
+) -> None:
+    phone = await small_world.registered()
+    await phone.subscribe(await small_world.queue())
+    [[address]] = await small_world.read(lambda tx: tx.query("SELECT address FROM servers"))
+    evidence = {"finding": "server_flood", "observed": 1e300, "baseline": 1e300}
+    action = decided(
+        ActionKind.THROTTLE_SERVER, hashed("server", address.encode()), evidence=evidence
+    )
+    publish(tables, action)
+    await a_runner(small_world, tables).apply_automatic()
+    [restriction] = small_world.router.store.restrictions
+    assert restriction.rate == MAX_RATE

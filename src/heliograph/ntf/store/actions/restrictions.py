@@ -9,7 +9,7 @@ from heliograph.ntf.store.actions.records import ActionState
 from heliograph.ntf.store.actions.rules import ActionRule, Applied, ResolvedAction
 from heliograph.ntf.store.records import PushKind
 
-__all__ = ["FLOORS", "LONGEST", "MIN_RATE", "RULES", "expire_restrictions"]
+__all__ = ["FLOORS", "LONGEST", "MAX_RATE", "MIN_RATE", "RULES", "expire_restrictions"]
 
 FLOORS = {
     ActionKind.THROTTLE_TOKEN: 300,
@@ -22,6 +22,8 @@ LONGEST = 6 * 3_600_000
 """Milliseconds that a throttle or a pause lasts at most."""
 MIN_RATE = 50
 """Notifications a second that are always read of a messaging router."""
+MAX_RATE = 1_000_000
+"""Notifications a second that no router reads; so every rate fits into the store."""
 BASELINES = 4
 """How many times its usual rate a throttled messaging router may have."""
 _FINDING = re.compile(r"[a-z_]{1,40}")
@@ -42,7 +44,8 @@ def _refuse(tx: Transaction, item: ResolvedAction, now: int) -> Refusal | None:
 def _throttle(tx: Transaction, item: ResolvedAction, now: int) -> tuple[Applied, bytes]:
     rate = 0
     if item.kind is ActionKind.THROTTLE_SERVER:
-        rate = max(MIN_RATE, round(BASELINES * _number(item, "baseline") / FLOOD_SECONDS))
+        usual = _number(item, "baseline") / FLOOD_SECONDS
+        rate = min(max(MIN_RATE, round(BASELINES * usual)), MAX_RATE)
     return _begin(tx, item, min(item.valid_until, now + LONGEST), rate)
 
 
