@@ -1,7 +1,9 @@
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from heliograph.actions import table
 from heliograph.actions.contract import Action, decode_action
@@ -31,6 +33,17 @@ def test_an_expired_action_is_decided_again(tmp_path: Path) -> None:
     assert [append_actions(tmp_path, [at(hours)]) for hours in (0, 1, 2, 3)] == [1, 0, 1, 0]
     ends = {decode_action(row).valid_until for row in read_actions(tmp_path)}
     assert ends == {NOW + 2 * HOUR, NOW + 4 * HOUR}
+
+
+def test_rows_that_are_no_actions_do_not_keep_actions_from_the_table(tmp_path: Path) -> None:
+    append_actions(tmp_path, [an_action(), an_action(subject="22" * 16)])
+    bad = pa.Table.from_pylist(
+        [{"router": ROUTER}, {"action_id": an_action().action_id, "router": ROUTER}],
+        schema=table._schema(),
+    )
+    write_deltalake(table.table_url(tmp_path), bad, mode="append")
+    assert append_actions(tmp_path, [an_action(), an_action(subject="33" * 16)]) == 1
+    assert len(read_actions(tmp_path)) == 5
 
 
 def test_too_many_actions_stop_only_the_router_that_has_them(

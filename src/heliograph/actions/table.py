@@ -63,8 +63,9 @@ def append_actions(place: str | Path, actions: Iterable[Action]) -> int:
 
     until: dict[str, datetime] = {}
     for row in read_actions(place):
-        known, end = row["action_id"], row["valid_until"]
-        until[known] = max(until.get(known, end), end)
+        known, end = row.get("action_id"), row.get("valid_until")
+        if isinstance(known, str) and isinstance(end, datetime):  # else it is not an action
+            until[known] = max(until.get(known, end), end)
     new = {
         item.action_id: item
         for item in actions
