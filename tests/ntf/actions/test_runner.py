@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from heliograph.actions.contract import ActionKind
+from heliograph.actions.contract import SECOND, ActionKind
 from heliograph.ntf.actions import requests
+from heliograph.ntf.actions.options import ActionCap
 from heliograph.ntf.store.actions.applying import apply_batch
 from heliograph.ntf.store.actions.rules import ResolvedAction
 from heliograph.runtime.metrics import expose, process_registry
@@ -146,6 +147,22 @@ async def test_a_cap_stops_a_kind_and_a_day_later_it_goes_on(
         action.action_id for action in actions
     )
     assert sorted(results.values()) == ["applied", "applied_before", "applied_before"]
+
+
+async def test_actions_that_are_refused_do_not_keep_later_ones_from_their_turn(
+    small_world: NtfWorld, lost: tuple[Phone, Queue, bytes], tables: Path
+) -> None:
+    phone, _, subscription_id = lost
+    last = decided(RESUBSCRIBE, subscription_id)
+    times = {"decided_at": last.decided_at - SECOND, "valid_until": last.valid_until}
+    gone = [an_action(RESUBSCRIBE, subject=f"{number:032x}", **times) for number in range(9)]
+    publish(tables, last, *gone)
+    pace = ActionCap(cap(10).daily, 3 / 3600)  # three in each pass
+    runner = a_runner(small_world, tables, cap=pace)
+    for _ in range(4):
+        await runner.apply_automatic()
+    await phone.until_state(subscription_id, SubscriptionState.ACTIVE)
+    assert kinds(small_world).count("action_refused") == 9
 
 
 async def test_requests_of_an_operator_are_answered(

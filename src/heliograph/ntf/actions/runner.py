@@ -88,6 +88,8 @@ class ActionRunner:
         self._is_failing = False
         self._recording = asyncio.Lock()
         self._refused: list[Refused] = []
+        self._passes = 0
+        self._tried: dict[str, int] = {}  # the last pass that did not apply an action, by its ID
 
     async def run(self) -> None:
         poll_at = 0.0
@@ -159,6 +161,9 @@ class ActionRunner:
         new = [action for action in valid if action.action_id not in known]
         chosen = self._chosen(new)
         done = await self._apply(chosen) if chosen else _Run()
+        self._passes += 1
+        tried = {**self._tried, **dict.fromkeys(done.results, self._passes)}
+        self._tried = {a.action_id: tried[a.action_id] for a in new if a.action_id in tried}
         applied = {item for item, text in done.results.items() if text == "applied"}
         self.observer.waiting(item.kind for item in new if item.action_id not in applied)
         self.observer.capped(done.capped)
@@ -167,13 +172,16 @@ class ActionRunner:
         await self._router.store.database.write(lambda tx: wakes.forget(tx, before))
 
     def _chosen(self, new: Iterable[Action]) -> list[Action]:
-        """Return automatic actions, as many as their pace allows until the next pass."""
+        """Return automatic actions, as many as their pace allows until the next pass.
+
+        Those that were refused or capped before come last: they keep no other from its turn.
+        """
         left = {
             kind: max(1, int(self._settings.caps[kind].per_second * self._settings.poll))
             for kind in self._settings.automatic
         }
         chosen = []
-        for action in new:
+        for action in sorted(new, key=lambda item: self._tried.get(item.action_id, 0)):
             if left.get(action.kind, 0) > 0:
                 left[action.kind] -= 1
                 chosen.append(action)
