@@ -98,9 +98,21 @@ class WorkerProcesses:
         async with self._restarting:
             for worker in self._workers:
                 logger.info("restarting worker %d", worker.number)
-                worker.ready.clear()
-                self._signal(worker, signal.SIGTERM)
+                await self._end(worker)
                 await worker.ready.wait()
+
+    async def _end(self, worker: _Worker) -> None:
+        """End a worker, which `_watch` starts again."""
+        process = worker.process
+        worker.ready.clear()
+        self._signal(process, signal.SIGTERM)
+        if process is not None:
+            try:
+                async with asyncio.timeout(STOP_TIMEOUT):
+                    await process.wait()
+            except TimeoutError:
+                logger.warning("worker %d does not stop: killing it", worker.number)
+                self._signal(process, signal.SIGKILL)
 
     async def ask(self) -> dict[int, JsonObject]:
         """Return the reports of the workers that answer in time, by their number."""
@@ -170,32 +182,38 @@ class WorkerProcesses:
             if code == 0 or time.monotonic() - worker.started_at > STABLE_SECONDS:
                 worker.failures = 0
             if code != 0:
-                worker.failures += 1
-                delay = DELAYS.delay(worker.failures, 0.0)
-                logger.error(
-                    "worker %d ended (%s): starting it again in %.2g s",
-                    worker.number,
-                    _reason(code),
-                    delay,
-                )
-                await asyncio.sleep(delay)
-            await self._start(worker)
+                await self._delay(worker, f"ended ({_reason(code)})")
+            await self._start_again(worker)
             try:
                 await self._wait_ready(worker)
             except StartError as exc:
                 logger.error("%s", exc)
-                self._signal(worker, signal.SIGKILL)
+                self._signal(worker.process, signal.SIGKILL)
+
+    async def _start_again(self, worker: _Worker) -> None:
+        """Start a worker, once the machine has room for a process."""
+        while True:
+            try:
+                return await self._start(worker)
+            except OSError as exc:
+                await self._delay(worker, f"cannot be started: {exc}")
+
+    async def _delay(self, worker: _Worker, failure: str) -> None:
+        worker.failures += 1
+        delay = DELAYS.delay(worker.failures, 0.0)
+        logger.error("worker %d %s: starting it again in %.2g s", worker.number, failure, delay)
+        await asyncio.sleep(delay)
 
     async def _stop(self) -> None:
         self._is_stopping = True
         await self._tasks.close()
         for worker in self._workers:
-            self._signal(worker, signal.SIGTERM)
+            self._signal(worker.process, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_TIMEOUT):
                 await self._wait_ended()
         for worker in self._workers:
-            self._signal(worker, signal.SIGKILL)
+            self._signal(worker.process, signal.SIGKILL)
         await self._wait_ended()
 
     async def _wait_ended(self) -> None:
@@ -203,10 +221,10 @@ class WorkerProcesses:
             if worker.process is not None:
                 await worker.process.wait()
 
-    def _signal(self, worker: _Worker, number: int) -> None:
-        if worker.process is not None and worker.process.returncode is None:
+    def _signal(self, process: asyncio.subprocess.Process | None, number: int) -> None:
+        if process is not None and process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
-                worker.process.send_signal(number)
+                process.send_signal(number)
 
 
 def _reason(code: int) -> str:

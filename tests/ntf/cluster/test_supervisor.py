@@ -1,0 +1,63 @@
+"""The supervisor with workers that are small scripts: what it does when one of them misbehaves."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from heliograph.ntf.cluster import supervisor
+from heliograph.ntf.cluster.supervisor import WorkerProcesses
+from heliograph.runtime.backoff import Backoff
+from tests.waiting import until
+
+SCRIPT = """
+import signal, sys
+if "--hang" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("ready address", flush=True)
+sys.stdin.read()
+if "--hang" in sys.argv:
+    signal.pause()
+"""
+
+
+def workers(count: int, *options: str) -> WorkerProcesses:
+    return WorkerProcesses((sys.executable, "-c", SCRIPT, *options), count)
+
+
+async def test_a_rolling_restart_ends_a_worker_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it would wait for ever, and so would each later one."""
+    monkeypatch.setattr(supervisor, "STOP_TIMEOUT", 1.0)
+    monkeypatch.setattr(supervisor, "DELAYS", Backoff(0.01, 0.01))
+    router = workers(2, "--hang")
+    async with router.running():
+        before = router.pids
+        async with asyncio.timeout(60):
+            await router.restart_each()
+        assert not {*before} & {*router.pids}
+        assert len(router.pids) == 2
+
+
+async def test_a_worker_that_cannot_be_started_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when the machine has no memory, or no process IDs, for a moment."""
+    monkeypatch.setattr(supervisor, "DELAYS", Backoff(0.2, 0.2))
+    router = workers(1)
+    async with router.running():
+        [pid] = router.pids
+        start = asyncio.create_subprocess_exec
+        failures = iter((OSError(11, "no more processes"), OSError(12, "no memory")))
+
+        async def fail_twice(*command: str | Path, **options: object) -> object:
+            for failure in failures:
+                raise failure
+            return await start(*command, **options)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", fail_twice)
+        os.kill(pid, signal.SIGKILL)
+        await until(lambda: router.pids not in ([], [pid]), 60)
+        assert "worker 1 cannot be started: [Errno 12] no memory" in caplog.text
