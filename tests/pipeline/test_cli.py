@@ -19,7 +19,8 @@ from heliograph.cli.pipeline.ingesting import EXIT_CODES
 from heliograph.cli.pipeline.opening import objective_settings, outcome_settings
 from heliograph.pipeline.jobs.outcomes import OutcomeSettings
 from heliograph.pipeline.jobs.reach import MAX_AGE
-from heliograph.pipeline.objectives.objective import parse_objective
+from heliograph.pipeline.objectives.budget import Objectives, WindowCount, judge
+from heliograph.pipeline.objectives.objective import Objective, parse_objective
 from heliograph.pipeline.source import list_segments
 from heliograph.pipeline.spark import submit
 from heliograph.pipeline.spark.failures import FAILURES, advice, cause
@@ -121,6 +122,11 @@ def test_objectives_are_shown_without_spark(
     assert main(["pipeline", "status", "--dir", str(tmp_path)]) == 0
     said = capsys.readouterr().out
     assert "99% accepted in 10s: missed, 60.000%, -3900.0% of the error budget left" in said
+    few = (judge(Objective(999_000), None, {"30d": WindowCount(5, 0)}, {}),)
+    objectives = asdict(Objectives(86_400.0, few, {}))
+    write_account(tmp_path, {"at": 5.0, "outcomes": {}, "objectives": objectives})
+    assert main(["pipeline", "status", "--dir", str(tmp_path)]) == 0
+    assert "99.9% accepted: not enough data, 100.000%\n" in capsys.readouterr().out
 
 
 def test_objectives_are_those_given_or_those_of_the_last_account(tmp_path: Path) -> None:
@@ -415,3 +421,10 @@ def test_a_damaged_log_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (log / f"{0:020}.json").write_text("rubbish")
     assert main(["pipeline", "status", "--dir", str(tmp_path)]) == 1
     assert "move the directory away" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["nan", "-1", "101", "many"])
+def test_a_cap_is_a_percentage(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["pipeline", "decide", "--anomalies", "--max-percent", text])
+    assert f"{text} is not a number from 0 to 100" in capsys.readouterr().err

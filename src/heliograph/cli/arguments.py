@@ -3,7 +3,7 @@
 import argparse
 from typing import TYPE_CHECKING, TypeAlias
 
-__all__ = ["MOST_DAYS", "Subparsers", "seconds"]
+__all__ = ["MOST_DAYS", "Subparsers", "percent", "seconds"]
 
 MOST_DAYS = 36_500
 
@@ -23,3 +23,14 @@ def seconds(text: str) -> float:
     if not 0 <= duration <= MOST_DAYS * 86_400:
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds")
     return duration
+
+
+def percent(text: str) -> float:
+    """Parse a share from 0 to 100."""
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 100:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to 100")
+    return share

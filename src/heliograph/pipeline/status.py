@@ -112,8 +112,8 @@ def describe(found: Status, now: float) -> Iterator[str]:
         for row in table_rows(account.get("objectives", {})):
             objective, provider, state, percent, left, *_ = row
             if provider == EVERYWHERE:
-                text = f"{state}, {percent}, {left} of the error budget left" if percent else state
-                yield f"objective       {objective}: {text}"
+                parts = [state, percent, f"{left} of the error budget left" if left else ""]
+                yield f"objective       {objective}: {', '.join(filter(None, parts))}"
     for item in found.lags:
         yield f"lagging         {describe_lag(item)}"
     for gap in found.gaps:

@@ -22,7 +22,7 @@ from heliograph.actions.wakes import (
     new_wake_id,
     write_members,
 )
-from heliograph.cli.arguments import Subparsers
+from heliograph.cli.arguments import Subparsers, percent
 from heliograph.cli.pipeline.decide import STOPPED
 from heliograph.cli.pipeline.opening import (
     check_exists,
@@ -96,7 +96,7 @@ def add(commands: Subparsers) -> None:
     how.add_argument("--write", action="store_true", help="write the wake, for routers to apply")
     wake.add_argument(
         "--max-percent",
-        type=float,
+        type=percent,
         default=5.0,
         metavar="PERCENT",
         help="stop if more of a router's tokens were selected (%(default)g)",

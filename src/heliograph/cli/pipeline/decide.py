@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heliograph.actions.signing import signing_key
-from heliograph.cli.arguments import Subparsers, seconds
+from heliograph.cli.arguments import Subparsers, percent, seconds
 from heliograph.cli.pipeline.opening import local_directory, open_reader
 from heliograph.cli.pipeline.options import add_action, add_outcomes, days_of
 from heliograph.runtime.errors import StartError
@@ -88,7 +88,7 @@ def _add_jobs(parser: argparse.ArgumentParser, jobs: dict[str, str]) -> None:
         parser.add_argument(f"--{name}", action="store_true", help=text)
     parser.add_argument(
         "--max-percent",
-        type=float,
+        type=percent,
         default=5.0,
         metavar="PERCENT",
         help="decide on nothing if more of a router's subjects were concerned (%(default)g)",
