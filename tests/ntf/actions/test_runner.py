@@ -92,7 +92,7 @@ async def test_an_orphan_is_deleted_and_restored_by_undo(world: NtfWorld, tables
     assert await count(world) == 0
     assert await runner.undo(orphan.action_id) == "undone"
     assert (await phone.schk(subscription_id)).state is SubscriptionState.DELETED
-    assert await runner.undo(orphan.action_id) == "nothing_to_undo"
+    assert await runner.undo(orphan.action_id) == "undone_before"
     assert await runner.undo("no such action") == "unknown"
     # It was undone: the same decision is not made again.
     assert (await runner.apply([orphan.action_id])) == {orphan.action_id: "applied_before"}

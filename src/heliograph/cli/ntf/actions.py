@@ -19,13 +19,15 @@ from heliograph.ntf.actions.judging import Refused, judge
 from heliograph.ntf.actions.opening import action_settings
 from heliograph.ntf.actions.previewing import preview
 from heliograph.ntf.config import NtfConfig
-from heliograph.ntf.store.actions.records import KnownAction, everything
+from heliograph.ntf.store.actions.records import KnownAction, everything, known
 from heliograph.runtime.errors import StartError
 from heliograph.runtime.process import running_address
 
 PART = "ntf"
 WAIT_SECONDS = 60.0
 SHOWN = 10_000
+"""Actions that were applied last, and are listed if the table does not have them any more."""
+PER_REQUEST = 10_000
 
 Load = Callable[[argparse.Namespace], NtfConfig]
 
@@ -98,13 +100,12 @@ def _find(options: argparse.Namespace, config: NtfConfig) -> _Found:
     identity = journal_identity(options.dir, config.journal.key_epoch)
     rows = read_actions(settings.place)
     judged = judge(rows, identity.router, settings.signer, int(time.time() * 1e6))
+    actions = {item.action_id: item for item in judged.actions}
+    refused = {item.action_id: item for item in judged.refused}
     with opened(config.store_url(options.dir)) as dialect:
-        last = everything(Transaction(dialect), SHOWN)
-    return _Found(
-        {item.action_id: item for item in judged.actions},
-        {item.action_id: item for item in judged.refused},
-        {item.action_id: item for item in last},
-    )
+        tx = Transaction(dialect)
+        applied = (*everything(tx, SHOWN), *known(tx, [*actions, *refused]).values())
+    return _Found(actions, refused, {item.action_id: item for item in applied})
 
 
 def run_list(options: argparse.Namespace, config: NtfConfig) -> int:
@@ -115,8 +116,8 @@ def run_list(options: argparse.Namespace, config: NtfConfig) -> int:
         refused = found.refused.get(action_id)
         if refused in foreign:
             continue
-        action, known = found.actions.get(action_id), found.known.get(action_id)
-        kind = action.kind.value if action else known.kind.value if known else ""
+        action, before = found.actions.get(action_id), found.known.get(action_id)
+        kind = action.kind.value if action else before.kind.value if before else ""
         kind = kind or (refused.kind if refused else "")
         line = {"action": action_id, "kind": kind, "state": found.state(action_id)}
         if options.json:
@@ -143,14 +144,22 @@ def run_show(options: argparse.Namespace, config: NtfConfig) -> int:
     print(f"decided     {_utc(action.decided_at)}")
     print(f"valid until {_utc(action.valid_until)}")
     for name, value in json.loads(action.evidence).items():
-        print(f"evidence    {name}: {value}")
+        print(f"evidence    {_printable(name)}: {_printable(value)}")
     if action.action_id not in found.known:
         [result] = _preview(options, config, [action]).values()
         print(f"if applied  {result}")
     return 0
 
 
+def _printable(value: object) -> str:
+    """Return text without what a terminal would obey: the table may be anybody's."""
+    text = str(value)
+    return text if text.isascii() and text.isprintable() else json.dumps(text)
+
+
 def run_apply(options: argparse.Namespace, config: NtfConfig) -> int:
+    if bool(options.action_ids) + (options.kind is not None) + options.all != 1:
+        raise StartError("name actions, or --kind KIND, or --all: one of them")
     found = _find(options, config)
     waiting = [item for item in found.actions.values() if item.action_id not in found.known]
     if options.action_ids:
@@ -161,8 +170,6 @@ def run_apply(options: argparse.Namespace, config: NtfConfig) -> int:
         waiting = [item for item in waiting if item.action_id in options.action_ids]
     elif options.kind is not None:
         waiting = [item for item in waiting if item.kind.value == options.kind]
-    elif not options.all:
-        raise StartError("name actions, or --kind KIND, or --all")
     if options.dry_run:
         _print_results(_preview(options, config, waiting))
         print("Nothing was changed.")
@@ -190,19 +197,23 @@ def _request(options: argparse.Namespace, action_ids: tuple[str, ...], *, undo: 
         return 0
     directory: Path = options.dir
     is_running = running_address(directory) is not None
-    name = requests.submit(directory, action_ids, undo=undo)
+    parts = [action_ids[at : at + PER_REQUEST] for at in range(0, len(action_ids), PER_REQUEST)]
+    names = [requests.submit(directory, part, undo=undo) for part in parts]
     if not is_running:
         print("The router does not run: it will do so when it starts.")
         return 0
-    results = requests.wait_for_answer(directory, name, options.wait)
-    if results is None:
-        raise StartError(
-            f"the router did not answer in {options.wait:g} s: it may still do so, see"
-            " `heliograph ntf actions list`. Does its [actions] name a table?"
-        )
-    _print_results(results)
-    wanted = "undone" if undo else "applied"
-    return 0 if all(result in (wanted, "applied_before") for result in results.values()) else 2
+    results: dict[str, str] = {}
+    for name in names:
+        found = requests.wait_for_answer(directory, name, options.wait)
+        if found is None:
+            raise StartError(
+                f"the router did not answer in {options.wait:g} s: it may still do so, see"
+                " `heliograph ntf actions list`. Does its [actions] name a table?"
+            )
+        _print_results(found)
+        results |= found
+    wanted = ("undone", "undone_before") if undo else ("applied", "applied_before")
+    return 0 if all(results.get(item) in wanted for item in action_ids) else 2
 
 
 def _print_results(results: dict[str, str]) -> None:

@@ -204,6 +204,8 @@ class ActionRunner:
         known = (await store.read(lambda tx: records.known(tx, [action_id]))).get(action_id)
         if known is None:
             return UNKNOWN
+        if known.state is ActionState.UNDONE:
+            return "undone_before"
         undone = await store.database.write(partial(self._undo, action_id))
         if undone is None:
             return NOT_REVERSIBLE
