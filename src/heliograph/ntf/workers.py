@@ -22,9 +22,20 @@ from heliograph.runtime.reference.storelog import UnfinishedImport
 from heliograph.tasks import TaskScope
 from heliograph.transport.accepting import reserve_port
 
-__all__ = ["supervise"]
+__all__ = ["require_postgres", "supervise"]
 
 logger = logging.getLogger(__name__)
+
+
+def require_postgres(config: NtfConfig, directory: Path) -> None:
+    """Raise `StartError` if the store is not one that several processes can use."""
+    with store_errors():
+        is_file = sqlite_file(config.store_url(directory)) is not None
+    if is_file:
+        raise StartError(
+            "SQLite is for one process: set [store] url to a PostgreSQL database, or start without"
+            " workers"
+        )
 
 
 @asynccontextmanager
@@ -33,13 +44,7 @@ async def supervise(config: NtfConfig, directory: Path, count: int) -> AsyncIter
     UnfinishedImport(directory).refuse("ntf")
     load_identity(directory, time.time())
     journal_identity(directory)
-    with store_errors():
-        is_file = sqlite_file(config.store_url(directory)) is not None
-    if is_file:
-        raise StartError(
-            "SQLite is for one process: set [store] url to a PostgreSQL database, or start without"
-            " workers"
-        )
+    require_postgres(config, directory)
     finish_absorbing(directory)
     listen = config.listen
     try:

@@ -317,6 +317,17 @@ def test_check_config_looks_at_files_too(directory: Path) -> None:
         assert words in done.stderr
 
 
+def test_check_config_refuses_workers_on_sqlite(directory: Path) -> None:
+    """As `start` does."""
+    (directory / "config.toml").write_text('[processes]\nworkers = "auto"\n')
+    done = run("check-config", "--dir", directory)
+    assert done.returncode == 1
+    assert "SQLite is for one process" in done.stderr
+    url = "postgresql://ntf@127.0.0.1:1/ntf"
+    done = run("check-config", "--dir", directory, HELIOGRAPH_NTF_STORE_URL=url)
+    assert done.returncode == 0, done.stderr
+
+
 def test_no_router_there(tmp_path: Path) -> None:
     for command in ("start", "check-config", "address", "probe"):
         done = run(command, "--dir", tmp_path / "absent")

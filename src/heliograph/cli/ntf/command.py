@@ -169,7 +169,10 @@ def _worker_count(options: argparse.Namespace, config: NtfConfig) -> int | None:
 
 def _checks(config: NtfConfig, directory: Path) -> Iterable[Callable[[], object]]:
     from heliograph.ntf.providers import make_providers
+    from heliograph.ntf.workers import require_postgres
 
+    if config.processes.count() is not None:
+        yield lambda: require_postgres(config, directory)
     yield lambda: config.control.passwords_in(directory)
     yield lambda: make_providers(config, directory)
 
