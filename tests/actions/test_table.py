@@ -93,3 +93,12 @@ def test_the_signing_key_is_made_once_and_private(tmp_path: Path) -> None:
 def test_a_wrong_signer_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="heliograph pipeline signer"):
         decode_signer(text)
+
+
+def test_a_table_that_is_half_written_is_one_line_of_text(tmp_path: Path) -> None:
+    append_actions(tmp_path, [an_action()])
+    append_actions(tmp_path, [an_action(subject="22" * 16)])
+    last = tmp_path / "actions" / "_delta_log" / f"{1:020}.json"
+    last.write_bytes(last.read_bytes()[:100])
+    with pytest.raises(StartError, match=r"\Athe table actions in .* cannot be read: .+\Z"):
+        read_actions(tmp_path)

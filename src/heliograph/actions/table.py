@@ -130,7 +130,8 @@ def table_url(place: str | Path, name: str = NAME) -> str:
 
 
 def unreadable(place: str | Path, name: str, exc: Exception) -> StartError:
-    return StartError(f"the table {name} in {place} cannot be read: {exc}")
+    reason = str(exc).strip().partition("\n")[0]  # a backtrace may follow
+    return StartError(f"the table {name} in {place} cannot be read: {reason}")
 
 
 def _schema() -> "pa.Schema":
