@@ -36,8 +36,9 @@ def test_the_watermark_is_what_all_running_routers_have_passed() -> None:
     assert watermark(routers) == 40
     assert watermark([*routers, facts("c", "ntf", 5, stopped=True)]) == 40
     assert watermark([*routers, facts("c", "ntf", 5, retired=True)]) == 40
-    assert watermark([facts("c", "ntf", 5, stopped=True), facts("phone", "device", 10)]) == 10
-    assert watermark([]) == 0
+    # The clock of a phone may be ahead.
+    assert watermark([facts("c", "ntf", 5, stopped=True), facts("phone", "device", 10)]) == 5
+    assert watermark([facts("phone", "device", 10)]) == watermark([]) == 0
     assert cutoff(3 * DAY_US + 5) == 2 * DAY_US
     assert end_of("1970-01-02") == 2 * DAY_US
 
@@ -91,6 +92,26 @@ def test_what_is_final_is_moved_to_its_day(spark: Any, tmp_path: Path) -> None:
         assert [row["notification"] for row in made.marks().collect()] == ["n3"]
         compact(made, everything=True)
         assert snapshot(made) == before
+
+
+def test_the_clock_of_a_phone_closes_nothing(spark: Any, tmp_path: Path) -> None:
+    """Nor does it keep later days from being closed."""
+    [ntf] = two_days()
+    phone = Scribe("phone", "device")
+    phone("device_shown", 300 * DAY, notification="n2")
+    phone("device_woken", 400 * DAY)
+    ntf("router_stopped", 3 * DAY)
+    journal = write_journal(tmp_path / "journal", ntf, phone)
+    with open_tables(tmp_path / "tables") as tables:
+        made = ingested(spark, tables, journal)
+        assert made.account().until == int((START.timestamp() + 3 * DAY) * 1e6)
+        closing.close(made)
+        assert days(tables, "marks") == {"2026-01-05": 1, None: 2}
+        again = Scribe(boot=2000)
+        again("router_started", 9 * DAY, through=3)
+        write_journal(journal, again)
+        ingested(spark, tables, journal)
+        assert closing.close(made) > 0
 
 
 def test_an_event_that_comes_late_changes_only_its_day(spark: Any, tmp_path: Path) -> None:

@@ -96,10 +96,12 @@ def until_at(routers: Iterable[RouterFacts]) -> int:
 
 
 def watermark(routers: Sequence[RouterFacts]) -> int:
-    """Return the time that all running messaging and notification routers have passed."""
+    """Return the time that all running messaging and notification routers have passed; if all have
+    ended, the time of the newest event of one. The clock of a phone may be days ahead.
+    """
     serving = [item for item in routers if item.part in SERVING and not item.retired]
     running = [item.last_at for item in serving if not item.stopped]
-    return min(running, default=newest_at(routers))
+    return min(running, default=until_at(routers))
 
 
 def retire(notes: Notes, name: str, part: str) -> JsonObject:
