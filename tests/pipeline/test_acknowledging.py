@@ -77,6 +77,28 @@ def test_quarantined_segments_are_found_without_spark(tmp_path: Path) -> None:
     assert damaged_segments(tmp_path) == ["a/1000-00000003.parquet", "b/1"]
 
 
+def test_a_quarantine_that_cannot_be_read_delays_acknowledgements(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "journal" / "a").mkdir(parents=True)
+    place = tmp_path / "tables"
+    reporter = Acknowledger([str(tmp_path / "journal")], lambda: damaged_segments(place))
+    with caplog.at_level(logging.WARNING):
+        reporter.report(OFFSETS)
+    assert "cannot be acknowledged" in caplog.text
+    with open_tables(place) as tables:
+        (place / "quarantine" / "part").mkdir()
+        file = place / "quarantine" / "part" / "0.parquet"
+        pq.write_table(pa.table({"event_id": ["b-1-7"], "reason": ["x"], "raw": ["{}"]}), file)
+        tables.commit("quarantine", tables.written("quarantine/part", 1))
+    file.rename(tmp_path / "away")
+    reporter.report(OFFSETS)
+    assert not read_acknowledged(tmp_path / "journal" / "a").has(1000, 2)
+    (tmp_path / "away").rename(file)
+    reporter.report(OFFSETS)
+    assert read_acknowledged(tmp_path / "journal" / "a").has(1000, 2)
+
+
 def test_no_router_waits_for_the_backlog_of_another() -> None:
     backlog = [segment(f"a/1-{number:08}.parquet", "", 1, number) for number in range(1, 1000)]
     fresh = [segment(f"{router}/1-00000001.parquet", "", 1, 5000.0) for router in "bc"]

@@ -22,6 +22,7 @@ from heliograph.journal.readers import (
 )
 from heliograph.pipeline import intervals, source
 from heliograph.pipeline.source import run_of
+from heliograph.pipeline.tables.log import reason
 from heliograph.pipeline.tables.offsets import Offsets
 from heliograph.pipeline.tables.storage import Storage
 from heliograph.runtime.errors import StartError
@@ -110,11 +111,16 @@ class Acknowledger:
 def damaged_segments(place: str | Path) -> list[str]:
     """Return what stays in the journals until it is requeued: the segments in quarantine, and the
     runs of events there, which do not record their segment.
+
+    Raises `StartError`.
     """
     from deltalake import DeltaTable
 
-    table = DeltaTable(f"{Storage(place).delta_url}/quarantine")
-    whole = query(table, "DISTINCT event_id", "WHERE raw IS NULL")
-    wrong = query(table, "DISTINCT event_id", "WHERE raw IS NOT NULL")
+    try:
+        table = DeltaTable(f"{Storage(place).delta_url}/quarantine")
+        whole = query(table, "DISTINCT event_id", "WHERE raw IS NULL")
+        wrong = query(table, "DISTINCT event_id", "WHERE raw IS NOT NULL")
+    except Exception as exc:  # Delta's queries raise nothing more specific
+        raise StartError(f"{place}/quarantine cannot be read: {reason(exc)}") from exc
     names = {str(name) for name in whole["event_id"].to_pylist() if name}
     return sorted(names | {run_of(name) for name in wrong["event_id"].to_pylist() if name})
