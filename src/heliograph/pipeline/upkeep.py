@@ -6,12 +6,20 @@ Merging never changes the content of a table, so it may run between any two batc
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 
 from pyspark.sql import DataFrame, functions as f
 
 from heliograph.pipeline import closing
-from heliograph.pipeline.jobs import closing as closing_job, ledger, rates, routers, stats, tokens
+from heliograph.pipeline.jobs import (
+    closing as closing_job,
+    ingest,
+    ledger,
+    rates,
+    routers,
+    stats,
+    tokens,
+)
 from heliograph.pipeline.jobs.windows import Gap
 from heliograph.pipeline.runner import Pipeline
 from heliograph.pipeline.spark.local import local
@@ -23,6 +31,7 @@ from heliograph.pipeline.tables.tables import DERIVED, DataFile
 from heliograph.runtime.errors import StartError
 
 DAY = 86_400.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_FILES = 40
 """Number of small files of similar size that are not worth merging."""
 SIMILAR_BITS = 5
@@ -133,8 +142,8 @@ def store_coverage(pipeline: Pipeline, gaps: Sequence[Gap]) -> None:
             gap.first_seq,
             gap.last_seq,
             gap.events,
-            datetime.fromtimestamp(gap.from_at / 1e6, UTC),
-            datetime.fromtimestamp(gap.until_at / 1e6, UTC),
+            _datetime(gap.from_at),
+            _datetime(gap.until_at),
         )
         for gap in gaps
     ]
@@ -148,6 +157,11 @@ def store_coverage(pipeline: Pipeline, gaps: Sequence[Gap]) -> None:
         return
     added = store.write(pipeline.tables, [Write("coverage", frame.coalesce(1))])
     pipeline.tables.commit("coverage", added["coverage"], old)
+
+
+def _datetime(microseconds: int) -> datetime:
+    """Return a time; the last that Python knows for those after it, which a head may claim."""
+    return _EPOCH + timedelta(microseconds=min(microseconds, ingest.END_OF_DAYS - 1))
 
 
 def retire(pipeline: Pipeline, name: str) -> None:

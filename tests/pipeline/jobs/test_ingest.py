@@ -7,15 +7,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
 
+from heliograph.journal.heads import Head, write_head
 from heliograph.journal.schema import KINDS, violations
 from heliograph.pipeline import source
 from heliograph.pipeline.jobs import ingest
 from heliograph.pipeline.requeue import Requeued, requeue
 from heliograph.pipeline.runner import Pipeline, RunSettings
+from heliograph.pipeline.schedule import store_account
 from heliograph.pipeline.tables.tables import SecondWriter, Tables, open_tables
 from heliograph.runtime.errors import StartError
-from tests.pipeline.support import Scribe, frame, pipeline, write_journal, write_segment
+from tests.pipeline.support import START, Scribe, frame, pipeline, write_journal, write_segment
 
 _VALUES: dict[str, Any] = {
     "own_server": True,
@@ -146,6 +149,34 @@ def test_nothing_wrong_is_dropped(spark: Any, tmp_path: Path) -> None:
     assert "not Parquet" in rows["ntf/1000-00000002.parquet"]["reason"]
     assert "seq: string instead of int64" in rows["ntf/1000-00000003.parquet"]["reason"]
     assert "cannot be read" in rows["ntf/1000-00000004.parquet"]["reason"]
+
+
+@pytest.mark.parametrize("at", [ingest.END_OF_DAYS, 1 << 60, -1])
+def test_times_without_a_day_stop_nothing(spark: Any, tmp_path: Path, at: int) -> None:
+    """Nor does the head of such a run, whose number is the time at which it began."""
+    ntf, phone = Scribe(), Scribe("phone", "device")
+    ntf("router_stopped")
+    phone("device_shown", notification="n1")
+    journal = write_journal(tmp_path / "journal", ntf, phone)
+    path = journal / "phone" / "1000-00000001.parquet"
+    rows = pq.read_table(path)
+    index = rows.schema.get_field_index("at")
+    times = pa.array([at], pa.int64()).cast(rows.schema.field(index).type)
+    pq.write_table(rows.set_column(index, rows.schema.field(index), times), path)
+    write_head(journal, Head("phone", 1 << 62, "device", 1, 5, 1 << 62))
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, journal)
+        result = made.ingester.ingest_batch()
+        assert result is not None
+        assert (result.events, result.quarantined) == (1, 1)
+        [row] = made.read("quarantine").collect()
+        assert row["reason"] == "at: not in the years 1970 to 9999"
+        store_account(made, made.account())
+        gaps = made.read("coverage").select("boot", "events", f.unix_micros("until_at")).collect()
+        began, last = int(START.timestamp() * 1e6), ingest.END_OF_DAYS - 1
+        assert {tuple(row) for row in gaps} == {(1000, 1, began), (1 << 62, 5, last)}
+    with open_tables(tmp_path / "tables") as tables:
+        assert sum(file.rows for file in tables.snapshot.of("events")) == 1
 
 
 def test_a_segment_that_is_whole_a_moment_later_is_ingested(spark: Any, tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def _day(item: Segment) -> date | None:
             for group in groups
             for value in (group.statistics.min, group.statistics.max)
         }
-    except (OSError, ValueError, pa.ArrowException):
+    except (OSError, ValueError, OverflowError, pa.ArrowException):
         return None
     return days.pop() if len(days) == 1 else None
 

@@ -20,6 +20,8 @@ from heliograph.pipeline.spark.local import local
 
 BITS = 64
 """Sequence numbers of one mask."""
+END_OF_DAYS = 253_402_214_400_000_000
+"""The last day of the year 9999, in microseconds: Python and Delta have no later one."""
 
 _OPTIONAL = tuple(name for name in COLUMNS if name not in REQUIRED)
 _BIT = {name: 1 << index for index, name in enumerate(_OPTIONAL)}
@@ -88,11 +90,16 @@ def _is_wrong() -> Column:
         _any_missing()
         | (f.col("schema") != SCHEMA_VERSION)
         | (f.col("seq") < 1)
+        | _has_no_day()
         | (f.col("event_id") != _expected_id())
         | f.col("_rule").isNull()
         | (_missing() != 0)
         | (_surplus() != 0)
     )
+
+
+def _has_no_day() -> Column:
+    return ~f.unix_micros("at").between(0, END_OF_DAYS - 1)
 
 
 def problem() -> Column:
@@ -111,6 +118,7 @@ def problem() -> Column:
             f.concat(f.lit("schema: version "), version, f.lit(" is not known here")),
         )
         .when(f.col("seq") < 1, f.lit("seq: less than 1"))
+        .when(_has_no_day(), f.lit("at: not in the years 1970 to 9999"))
         .when(f.col("event_id") != _expected_id(), f.lit("event_id: is not ROUTER-BOOT-SEQ"))
         .when(f.col("_rule").isNull(), f.lit("kind: unknown"))
         .when((_missing() != 0) | (_surplus() != 0), texts)
