@@ -1,5 +1,6 @@
 """Valid events are ingested once; invalid ones are quarantined with the reason."""
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +217,30 @@ def test_a_failure_of_spark_is_no_damage(
         result = made.ingester.ingest_batch()
         assert result is not None
         assert (result.events, result.quarantined) == (1, 0)
+
+
+def test_a_full_disk_keeps_no_copies(
+    monkeypatch: pytest.MonkeyPatch, spark: Any, tmp_path: Path
+) -> None:
+    """They would keep it full until the next day."""
+    scribe = Scribe()
+    scribe("router_stopped")
+    journal = write_journal(tmp_path / "journal", scribe)
+
+    def full(source: str, target: Path) -> None:
+        target.write_bytes(b"PAR1")
+        raise OSError(errno.ENOSPC, "No space left on device", str(target))
+
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, journal)
+        with monkeypatch.context() as patched:
+            patched.setattr("shutil.copyfile", full)
+            with pytest.raises(OSError, match="No space left"):
+                made.ingester.ingest_batch()
+        assert not [*(tmp_path / "tables" / "events").rglob("*.parquet")]
+        result = made.ingester.ingest_batch()
+        assert result is not None
+        assert result.events == 1
 
 
 def test_two_drivers_without_a_lock(spark: Any, tmp_path: Path) -> None:

@@ -29,14 +29,17 @@ Taken = tuple[ingest.Summary, Written]
 def take(spark: "SparkSession", tables: Tables, segments: Sequence[Segment]) -> Taken:
     """Return what a batch contains, and the files to commit. Raises `RowsMissing`."""
     staging = tables.staging("events")
-    copies, rest = copying.copy(tables.storage, staging, segments)
+    copies: list[str] = []
     try:
+        copies, rest = copying.copy(tables.storage, staging, segments)
         is_small = sum(item.size for item in segments) < SINGLE_TASK_BYTES
         read = spark.read.schema(EVENTS).parquet(*copies, *(item.url for item in rest))
         read = read.coalesce(1) if is_small else read
         summary, files = _check(tables, staging, read, _read(spark, rest) if rest else None)
-    except FAILURES as exc:
-        copying.remove(tables.storage, staging)
+    except Exception as exc:
+        copying.remove(tables.storage, staging)  # at once: the disk may be full
+        if not isinstance(exc, FAILURES):
+            raise
         if copies and ("FileNotFound" in cause(exc) or "does not exist" in cause(exc)):
             raise RowsMissing(f"{copies[0]} cannot be read: {SAME_STORAGE}") from exc
         raise
