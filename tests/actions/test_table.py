@@ -6,9 +6,10 @@ import pytest
 from deltalake import write_deltalake
 
 from heliograph.actions import table
-from heliograph.actions.contract import Action, decode_action
+from heliograph.actions.contract import Action, ActionKind, decode_action
 from heliograph.actions.signing import KEY_FILE, decode_signer, signing_key
 from heliograph.actions.table import append_actions, expire_actions, read_actions
+from heliograph.cli.main import main
 from heliograph.runtime.errors import IdentityError, StartError
 from heliograph.wire.primitives import b64encode
 from tests.actions.support import HOUR, NOW, ROUTER, an_action
@@ -93,6 +94,17 @@ def test_the_signing_key_is_made_once_and_private(tmp_path: Path) -> None:
 def test_a_wrong_signer_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="heliograph pipeline signer"):
         decode_signer(text)
+
+
+def test_wakes_are_listed_without_text_of_their_evidence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evil = an_action(ActionKind.WAKE_FLEET, evidence={"tokens": "\x1b[2J"})
+    append_actions(tmp_path, [evil, an_action(ActionKind.WAKE_FLEET, evidence={"tokens": 3})])
+    assert main(["fleet", "status", "--dir", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert "3 tokens" in said
 
 
 def test_a_table_that_is_half_written_is_one_line_of_text(tmp_path: Path) -> None:

@@ -176,9 +176,10 @@ def run_status(options: argparse.Namespace) -> int:
     found = _wakes(options)
     if options.wake is None:
         for item in sorted(found, key=lambda item: item.decided_at):
-            evidence = json.loads(item.evidence)
+            tokens = json.loads(item.evidence).get("tokens")
+            tokens = tokens if isinstance(tokens, int) else "?"  # not text of anybody
             at = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(item.decided_at / 1e6))
-            print(f"{item.subject}  {at}  {item.router}  {evidence.get('tokens')} tokens")
+            print(f"{item.subject}  {at}  {item.router}  {tokens} tokens")
         if not found:
             print("There are no wakes.")
         return 0
