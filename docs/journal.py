@@ -50,11 +50,12 @@ streams (`heliograph pipeline run`), segments are sealed after a quarter of a se
 happens, only the head of the run is renewed. Spark does not read names that begin with `_`.
 
 - **The head of a run** has the numbers of its last segment and event, and the time until which
-  these are the last. It is replaced at each seal, renewed every minute while nothing happens, and
-  marked as ended at a shutdown or, after a kill, by the next run. So a pipeline can tell an idle
-  router from lost segments: see [verdicts](pipeline.md#verdict). A later run removes it once the
-  pipeline has acknowledged its segments, unless it counts events that could not be written at the
-  shutdown. If you copy segments yourself, copy `_heads` too.
+  these are the last. It is replaced at each seal, renewed every minute while nothing happens (every
+  ten seconds by one process of several), and marked as ended at a shutdown or, after a kill, by the
+  next run. So a pipeline can tell an idle router from lost segments: see
+  [verdicts](pipeline.md#verdict). A later run removes it once the pipeline has acknowledged its
+  segments, unless it counts events that could not be written at the shutdown. If you copy segments
+  yourself, copy `_heads` too.
 - **Several processes of one router** ([workers](scale.md)) write in parallel, under the router's ID
   and each with its own boot. A locked file `_<boot>.live` marks a live run.
 - **After kill -9** the next run seals what was synced. Events of the last 0.05 seconds or so are
