@@ -28,6 +28,7 @@ from tests.cli.processes import TIMEOUT, Start, ready, run as run_command, start
 from tests.ntf.reference.test_ini import INI
 from tests.ntf.reference.test_storelog import ID, SCREATE, TCREATE
 from tests.ports import steady_port
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(240)  # commands are processes, one after the other
 
@@ -159,11 +160,19 @@ async def test_test_tokens_are_refused_unless_allowed(directory: Path, start: St
     }
     process = start("--dir", directory, **variables)
     token_id = await register(ready(process), PushProvider.APNS_TEST)
-    traced = run("trace", b64encode(token_id), "--dir", directory)
-    assert traced.returncode == 0, traced.stderr
-    for words in ("REGISTERED", "apns_test", "a verification push", "next attempt"):
-        assert words in traced.stdout
-    assert "00ff" not in traced.stdout
+
+    async def text() -> str:
+        traced = run("trace", b64encode(token_id), "--dir", directory)
+        assert traced.returncode == 0, traced.stderr
+        return traced.stdout
+
+    async def is_tried() -> bool:
+        return "next attempt" in await text()
+
+    await eventually(is_tried)
+    for words in ("REGISTERED", "apns_test", "a verification push"):
+        assert words in await text()
+    assert "00ff" not in await text()
     assert stop(process)[0] == 0
     traced = json.loads(run("trace", b64encode(token_id), "--dir", directory, "--json").stdout)
     assert [push["kind"] for push in traced["pending_pushes"]] == ["verification"]
