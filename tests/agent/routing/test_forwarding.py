@@ -77,13 +77,18 @@ def test_the_answer_of_the_destination() -> None:
     assert refused.value.error is ErrorCode.QUOTA
 
 
+def damaged(answer: smp.PRES) -> smp.PRES:
+    """Return an answer whose last byte is another."""
+    return smp.PRES(answer.response[:-1] + bytes([answer.response[-1] ^ 1]))
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
         answer(smp.OK(), corr_id=b"c" * 24),
         answer(smp.OK(), entity=b"another queue of 24 byte"),
         answer(smp.NID(b"n" * 24, SESSION_KEYS.public)),
-        smp.PRES(answer(smp.OK()).response[:-1] + b"x"),
+        damaged(answer(smp.OK())),
         smp.PRES(b""),
     ],
 )

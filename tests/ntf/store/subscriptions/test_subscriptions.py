@@ -264,7 +264,7 @@ def test_confirming_concerns_what_is_inactive_in_the_span(tx: Transaction, token
         add(tx, item)
         status = NtfSubStatus(kind)
         subscriptions.set_statuses(tx, 1, [(item.notifier_id, status, item is named[-2])])
-    elsewhere = replace(new(token, OTHER), subscription_id=ids[1][:-1] + b"+")
+    elsewhere = replace(new(token, OTHER), subscription_id=ids[1][:-1] + bytes([ids[1][-1] ^ 1]))
     add(tx, elsewhere)
     subscriptions.replace_state(tx, 2, SubscriptionState.PENDING, SubscriptionState.INACTIVE)
 
