@@ -30,7 +30,6 @@ from heliograph.wire.smp.fields import MsgFlags
 COUNTS = tuple(map(int, os.environ.get("BENCH_WORKERS", "0,1,2,4").split(",")))
 """Processes; 0 is one that has the store to itself."""
 MESSAGING = 4
-TOKENS = int(os.environ.get("BENCH_TOKENS", "500"))
 QUEUES_EACH = 500
 """At each messaging router."""
 FLOOD = 16_000
@@ -39,6 +38,9 @@ CONNECTIONS = 40
 """Checks and connections are those of each worker."""
 BUDGET = float(os.environ.get("BENCH_BUDGET", "0"))
 BUDGETED_FLOOD = int(os.environ.get("BENCH_FLOOD", "2000"))
+TOKENS = MESSAGING * QUEUES_EACH if BUDGET else int(os.environ.get("BENCH_TOKENS", "500"))
+"""With a budget, one for each queue, as in a batch of a router with a million tokens: processes then
+wait for no lock of a token, and as many pushes are sent however many processes there are."""
 BUDGETED_RUNS = 5
 RESUBSCRIPTIONS = int(os.environ.get("BENCH_RESUBSCRIPTIONS", "24000"))
 
@@ -111,10 +113,11 @@ class _Cluster:
                 client = await Client.connect(self._address(0))
                 phones = await bench_ntf.verified(client, self._path / "apns.jsonl", TOKENS)
                 queues = []
-                for server, sender in zip(messaging, senders, strict=True):
+                for number, (server, sender) in enumerate(zip(messaging, senders, strict=True)):
                     some = await bench_smp.create(sender, QUEUES_EACH)
                     address = bench_ntf.address_of(Scheme.SMP, server)
-                    await bench_ntf.subscribe(client, address, phones, some)
+                    whose = phones[number::MESSAGING] if BUDGET else phones
+                    await bench_ntf.subscribe(client, address, whose, some)
                     queues.append(some)
                 await self._until("subscribed", MESSAGING * QUEUES_EACH)
                 await asyncio.sleep(8)  # until shards are where they stay
