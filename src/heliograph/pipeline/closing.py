@@ -13,8 +13,8 @@ from heliograph.pipeline.jobs.outcomes import closed_rows, decide_marks
 from heliograph.pipeline.jobs.routers import watermark
 from heliograph.pipeline.runner import Pipeline
 from heliograph.pipeline.tables import store
+from heliograph.pipeline.tables.snapshot import DataFile
 from heliograph.pipeline.tables.store import Write
-from heliograph.pipeline.tables.tables import DataFile
 from heliograph.pipeline.views import names
 
 LARGE_BYTES = 64 << 20

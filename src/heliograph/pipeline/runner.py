@@ -35,8 +35,9 @@ from heliograph.pipeline.spark.partitions import SINGLE_TASK_BYTES
 from heliograph.pipeline.sums import closed_hours
 from heliograph.pipeline.tables import store
 from heliograph.pipeline.tables.offsets import Offsets, read_account
+from heliograph.pipeline.tables.snapshot import DataFile, Snapshot
 from heliograph.pipeline.tables.store import Write
-from heliograph.pipeline.tables.tables import DataFile, Snapshot, Tables
+from heliograph.pipeline.tables.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

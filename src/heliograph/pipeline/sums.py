@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, functions as f
 
 from heliograph.pipeline.account import Hour, hours_of
 from heliograph.pipeline.jobs.outcomes import closed_rows
-from heliograph.pipeline.tables.tables import DataFile, Snapshot
+from heliograph.pipeline.tables.snapshot import DataFile, Snapshot
 from heliograph.pipeline.vocabulary import OUTCOMES
 
 Reader = Callable[[str, Iterable[DataFile]], DataFrame]

@@ -26,8 +26,8 @@ from heliograph.pipeline.spark.local import local
 from heliograph.pipeline.tables import store
 from heliograph.pipeline.tables.offsets import Offsets, without_runs
 from heliograph.pipeline.tables.schemas import SCHEMAS
+from heliograph.pipeline.tables.snapshot import DERIVED, DataFile
 from heliograph.pipeline.tables.store import Write
-from heliograph.pipeline.tables.tables import DERIVED, DataFile
 from heliograph.runtime.errors import StartError
 
 DAY = 86_400.0

@@ -16,8 +16,8 @@ from heliograph.pipeline.tables.offsets import (
     read_offsets,
     write_account,
 )
+from heliograph.pipeline.tables.snapshot import DERIVED, DataFile
 from heliograph.pipeline.tables.tables import (
-    DataFile,
     RowsMissing,
     SecondWriter,
     Tables,
@@ -82,6 +82,58 @@ def test_a_second_writer_of_the_same_batch_is_refused(tmp_path: Path) -> None:
         other.commit("events", put(other, "other"), offsets=lambda _: SEEN)
     assert [Path(file.path).name for file in list_files(tmp_path, "events")] == ["one.parquet"]
     assert read_offsets(tmp_path).batch == 1
+
+
+def optimize(tables: Tables) -> None:
+    DeltaTable(f"{tables.storage.url}/events").optimize.compact()
+
+
+def names(tables: Tables) -> list[str]:
+    return [Path(file.path).name for file in tables.snapshot.of("events")]
+
+
+def test_commits_of_another_tool_are_followed(tmp_path: Path) -> None:
+    """Its files replace ours: nothing is read twice, also after a merge of ours."""
+    with open_tables(tmp_path) as tables:
+        for name in ("one", "other"):
+            tables.commit("events", put(tables, name), offsets=lambda _: SEEN)
+        for table in DERIVED:
+            tables.commit(table, progress=2)
+        optimize(tables)
+        last = put(tables, "last")
+        tables.commit("events", last, offsets=lambda _: SEEN)
+        optimized, other = sorted(tables.snapshot.of("events"), key=lambda file: file.batch)
+        assert (optimized.batch, optimized.rows, other) == (0, 4, *last)
+        for table in DERIVED:
+            tables.commit(table, progress=3)
+        optimize(tables)
+        merged = put(tables, "merged")
+        with pytest.raises(StartError, match=r"another program rewrote files of .*/events\."):
+            tables.commit("events", merged, (optimized, *last))
+        assert len(names(tables)) == 1
+        tables.commit("events", merged, tables.snapshot.of("events"))
+        assert names(tables) == ["merged.parquet"]
+    assert read_offsets(tmp_path).batch == 3
+    assert list_files(tmp_path, "events") == list(merged)
+
+
+def test_another_tool_may_not_hide_events_from_other_tables(tmp_path: Path) -> None:
+    """Files without a batch would be taken for known ones, and the ledger would lack events."""
+    refused = r"rewrote files of .*/events that marks does not contain yet: restore version 2 of"
+    with open_tables(tmp_path) as tables:
+        for name in ("one", "other"):
+            tables.commit("events", put(tables, name), offsets=lambda _: SEEN)
+        optimize(tables)
+        with pytest.raises(StartError, match=refused):
+            tables.commit("events", put(tables), offsets=lambda _: SEEN)
+        assert names(tables) == ["one.parquet", "other.parquet"]  # these can still be counted
+    with pytest.raises(StartError, match=refused), open_tables(tmp_path):
+        pass
+    DeltaTable(str(tmp_path / "events")).restore(2)
+    with open_tables(tmp_path) as tables:
+        assert names(tables) == ["one.parquet", "other.parquet"]
+        tables.commit("events", put(tables, "last"), offsets=lambda _: SEEN)
+    assert read_offsets(tmp_path).batch == 3
 
 
 def test_a_replaced_file_stays_for_readers(tmp_path: Path) -> None:

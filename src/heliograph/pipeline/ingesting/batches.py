@@ -17,8 +17,9 @@ from heliograph.pipeline.spark.columns import EVENTS
 from heliograph.pipeline.spark.failures import FAILURES, cause
 from heliograph.pipeline.spark.partitions import SINGLE_TASK_BYTES
 from heliograph.pipeline.tables import store
+from heliograph.pipeline.tables.snapshot import DataFile
 from heliograph.pipeline.tables.store import Write, Written
-from heliograph.pipeline.tables.tables import SAME_STORAGE, DataFile, RowsMissing, Tables
+from heliograph.pipeline.tables.tables import SAME_STORAGE, RowsMissing, Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

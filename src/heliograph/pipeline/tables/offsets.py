@@ -5,9 +5,10 @@ Reading it needs neither Spark nor Delta: a commit is a file of JSON lines.
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -87,19 +88,40 @@ def read_offsets(place: str | Path, upto: int | None = None) -> Offsets:
 
     A place without tables has empty offsets.
     """
+    found = (commit.offsets for commit in _commits(place, upto) if commit.offsets is not None)
+    return next(found, Offsets())
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A commit to the table `events`. `offsets` is None in those of other tools."""
+
+    version: int
+    offsets: Offsets | None
+    removed: tuple[str, ...]
+
+
+def rewrites_since(place: str | Path, batch: int) -> list[Commit]:
+    """Return the commits of other tools since that of a batch. Raises `StartError`."""
+    found = []
+    for commit in _commits(place):
+        if commit.offsets is None:
+            found.append(commit)
+        elif commit.offsets.batch <= batch:
+            break
+    return found
+
+
+def _commits(place: str | Path, upto: int | None = None) -> Iterator[Commit]:
+    """Yield commits, the newest first, at most of version `upto`. Raises `StartError`."""
     storage = Storage(place)
     log = "events/_delta_log"
     try:
-        commits = sorted(
-            (match[0] for path, _ in storage.files(log) if (match := _COMMIT.fullmatch(path))),
-            reverse=True,
-        )
-        for name in commits:
-            if upto is not None and int(name[:20]) > upto:
-                continue
-            found = _of_commit(storage.read_text(f"{log}/{name}") or "")
-            if found is not None:
-                return found
+        names = (match[0] for path, _ in storage.files(log) if (match := _COMMIT.fullmatch(path)))
+        for name in sorted(names, reverse=True):
+            version = int(name[:20])
+            if upto is None or version <= upto:
+                yield _decode_commit(version, storage.read_text(f"{log}/{name}") or "")
     except PermissionError as exc:
         raise StartError(file_error(exc, place, "cannot be read")) from exc
     except (OSError, ValueError, pa.ArrowException) as exc:
@@ -107,15 +129,14 @@ def read_offsets(place: str | Path, upto: int | None = None) -> Offsets:
             f"{place}/{log} cannot be read: {exc}. The tables can be made again from the journals:"
             " move the directory away"
         ) from exc
-    return Offsets()
 
 
-def _of_commit(text: str) -> Offsets | None:
-    for line in text.splitlines():
-        info = json.loads(line).get("commitInfo")
-        if info is not None and METADATA in info:
-            return decode(info[METADATA])
-    return None
+def _decode_commit(version: int, text: str) -> Commit:
+    actions = [json.loads(line) for line in text.splitlines()]
+    infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
+    offsets = next((decode(info[METADATA]) for info in infos if METADATA in info), None)
+    removed = (unquote(action["remove"]["path"]) for action in actions if "remove" in action)
+    return Commit(version, offsets, tuple(removed))
 
 
 def read_account(place: str | Path) -> JsonObject:

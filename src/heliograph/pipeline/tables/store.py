@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, Observation, functions as f
 
 from heliograph.pipeline.spark.local import local
 from heliograph.pipeline.tables.schemas import SCHEMAS
-from heliograph.pipeline.tables.tables import DataFile, Tables
+from heliograph.pipeline.tables.snapshot import DataFile
+from heliograph.pipeline.tables.tables import Tables
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

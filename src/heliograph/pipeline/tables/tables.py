@@ -12,15 +12,16 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heliograph.documents import JsonObject
 from heliograph.pipeline.tables import log
 from heliograph.pipeline.tables.offsets import METADATA, Offsets, encode, read_offsets
+from heliograph.pipeline.tables.snapshot import DERIVED, DataFile, Snapshot, check_rewrites
 from heliograph.pipeline.tables.storage import BY_DAY, Storage, StoredFile
 from heliograph.runtime.errors import StartError, file_error
 
@@ -33,8 +34,6 @@ NO_DAY = "__HIVE_DEFAULT_PARTITION__"
 APPLICATION = "heliograph"
 """The application ID of the transactions."""
 MAKE_AGAIN = "The tables can be made again from the journals: move the directory away"
-DERIVED = ("marks", "settlements", "counts", "actives", "rates", "tokens")
-"""Tables whose progress is a batch of events."""
 SAME_STORAGE = (
     "all workers of Spark must see the same storage as this process. Nothing was committed; the"
     " next run takes it all"
@@ -47,43 +46,6 @@ class RowsMissing(StartError):
 
 class SecondWriter(StartError):
     """Another process committed the same batch. Nothing of ours was committed."""
-
-
-@dataclass(frozen=True, slots=True)
-class DataFile:
-    """A file of a table. `path` is relative to the table; `day` is its partition, if any."""
-
-    path: str
-    size: int
-    rows: int
-    day: str | None = None
-
-    @property
-    def batch(self) -> int:
-        """Number of the batch that wrote it; 0 for files of Delta's own compaction."""
-        number = self.path.partition("-")[0]
-        return int(number) if number.isdigit() else 0
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Files of all tables, the offsets, and the last batch that each derived table contains."""
-
-    files: Mapping[str, tuple[DataFile, ...]] = field(default_factory=dict)
-    offsets: Offsets = field(default_factory=Offsets)
-    progress: Mapping[str, int] = field(default_factory=dict)
-
-    def of(self, table: str) -> tuple[DataFile, ...]:
-        return self.files.get(table, ())
-
-    @property
-    def open_marks(self) -> list[DataFile]:
-        """Return the files of marks of open notifications."""
-        return [file for file in self.of("marks") if file.day is None]
-
-    @property
-    def closed_marks(self) -> list[DataFile]:
-        return [file for file in self.of("marks") if file.day is not None]
 
 
 class Tables:
@@ -121,7 +83,7 @@ class Tables:
                 raise StartError(
                     f"the table {name} in {place} cannot be opened: {text}. {advice}"
                 ) from exc
-        self.snapshot = self._load()
+        self.snapshot = self._load(self._tables)
 
     def pinned(self) -> "Tables":
         """Return a reader of the current snapshot, unaffected by later commits."""
@@ -216,8 +178,9 @@ class Tables:
             max_commit_retries=0,
             app_transactions=None if version is None else [Transaction(APPLICATION, version)],
         )
-        delta = self._tables[table]
-        try:
+
+        def append() -> None:
+            delta = self._tables[table]
             delta.create_write_transaction(
                 actions,
                 "append",
@@ -228,11 +191,15 @@ class Tables:
                 post_commithook_properties=PostCommitHookProperties(False, False),
             )
             delta.update_incremental()
+
+        try:
+            try:
+                append()
+            except CommitFailedError as exc:
+                self._follow(table, removed, log.reason(exc))
+                append()
         except CommitFailedError as exc:
-            raise SecondWriter(
-                f"another pipeline writes to {self.storage.url}: {log.reason(exc)}. Nothing was"
-                " committed here; stop one of the two"
-            ) from exc
+            raise SecondWriter(self._second_writer(log.reason(exc))) from exc
         except (OSError, DeltaError) as exc:
             self._reload(table)  # it may have been committed although the answer was lost
             raise StartError(
@@ -248,7 +215,35 @@ class Tables:
             if progress is not None
             else self.snapshot.progress,
         )
-        self.storage.sync_log(table, delta.version())
+        self.storage.sync_log(table, self._tables[table].version())
+
+    def _follow(self, table: str, removed: Sequence[DataFile], reason: str) -> None:
+        """Read commits of other tools, such as OPTIMIZE, after which ours can still be made.
+
+        Raises `SecondWriter` after the commit of another pipeline, and `StartError` if a file to
+        remove has been rewritten.
+        """
+        from deltalake import DeltaTable
+
+        new = DeltaTable(f"{self.storage.delta_url}/{table}")
+        known = self._tables[table].transaction_version(APPLICATION)
+        if new.transaction_version(APPLICATION) != known:
+            raise SecondWriter(self._second_writer(reason))
+        tables = {**self._tables, table: new}
+        snapshot = self._load(tables)
+        check_rewrites(self.storage.url, snapshot)
+        self._tables, self.snapshot = tables, snapshot
+        if not {file.path for file in removed} <= {file.path for file in snapshot.of(table)}:
+            raise StartError(
+                f"another program rewrote files of {self.storage.url}/{table}. Nothing was"
+                " committed here; the next try goes on after its commit"
+            )
+
+    def _second_writer(self, reason: str) -> str:
+        return (
+            f"another pipeline writes to {self.storage.url}: {reason}. Nothing was committed here;"
+            " stop one of the two"
+        )
 
     def _reload(self, table: str) -> None:
         """Read again what is committed; keep what is known if that fails, too."""
@@ -256,7 +251,7 @@ class Tables:
 
         with suppress(OSError, DeltaError, StartError):
             self._tables[table].update_incremental()
-            self.snapshot = self._load()
+            self.snapshot = self._load(self._tables)
 
     def vacuum(self, retention_hours: int = log.RETENTION_HOURS) -> int:
         """Remove files that no reader needs any more, and leftovers of killed writers.
@@ -288,15 +283,15 @@ class Tables:
                 f"{self.storage.url}/events/_delta_log lacks commits: {newest} has batch"
                 f" {known[newest]}, and the log ends with {batch}. Restore it, or: {MAKE_AGAIN}"
             )
+        check_rewrites(self.storage.url, self.snapshot)
 
-    def _load(self) -> Snapshot:
-        events = self._tables["events"]
+    def _load(self, tables: JsonObject) -> Snapshot:
         return Snapshot(
-            {name: tuple(_files(delta)) for name, delta in self._tables.items()},
-            read_offsets(self.storage.url, events.version()),
+            {name: tuple(_files(delta)) for name, delta in tables.items()},
+            read_offsets(self.storage.url, tables["events"].version()),
             {
                 name: delta.transaction_version(APPLICATION) or 0
-                for name, delta in self._tables.items()
+                for name, delta in tables.items()
                 if name != "events"
             },
         )
