@@ -16,7 +16,11 @@ from pyspark.errors import PySparkException
 
 from heliograph.cli.main import main
 from heliograph.cli.pipeline.ingesting import EXIT_CODES
-from heliograph.cli.pipeline.opening import objective_settings, outcome_settings
+from heliograph.cli.pipeline.opening import (
+    log_directory,
+    objective_settings,
+    outcome_settings,
+)
 from heliograph.pipeline.jobs.outcomes import OutcomeSettings
 from heliograph.pipeline.jobs.reach import MAX_AGE
 from heliograph.pipeline.objectives.budget import Objectives, WindowCount, judge
@@ -330,6 +334,19 @@ def test_permission_denied_is_no_reason_to_move_the_tables(
     said = capsys.readouterr().err
     words = f"heliograph pipeline status: {tmp_path}: cannot be read: Permission denied: run "
     assert said.startswith(words)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_tables_that_cannot_be_written_have_their_log_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    options = Namespace(dir=tables)
+    assert log_directory(options) == tables
+    tables.chmod(0o500)
+    assert log_directory(options).is_relative_to(tmp_path / "cache")
 
 
 @pytest.mark.slow

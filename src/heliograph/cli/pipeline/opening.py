@@ -1,6 +1,7 @@
 """Open the pipeline for a command: its session of Spark, its tables and its settings."""
 
 import argparse
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ __all__ = [
     "check_exists",
     "check_tables",
     "local_directory",
+    "log_directory",
     "open_pipeline",
     "open_reader",
     "outcome_settings",
@@ -95,7 +97,7 @@ def _session(options: argparse.Namespace) -> Iterator["SparkSession"]:
                 f"there is no journal at {journal}: name the directory in which routers journal"
             )
     settings = {"spark.driver.memory": options.memory, **dict(options.conf)}
-    log = None if options.verbose else local_directory(options) / "spark.log"
+    log = None if options.verbose else log_directory(options) / "spark.log"
     with _deferred_interrupt():
         spark = open_session(options.master, settings=settings, log=log)
     from heliograph.pipeline.spark.failures import (
@@ -146,8 +148,17 @@ def _deferred_interrupt() -> Iterator[None]:
 
 def local_directory(options: argparse.Namespace) -> Path:
     """Return where logs and reports go: beside the tables, unless they are at a URL."""
-    if isinstance(options.dir, Path):
-        return options.dir
+    return options.dir if isinstance(options.dir, Path) else _cache()
+
+
+def log_directory(options: argparse.Namespace) -> Path:
+    """Return where the log of Spark goes: tables may be read by a user who cannot write there."""
+    directory = local_directory(options)
+    is_read_only = directory.is_dir() and not os.access(directory, os.W_OK | os.X_OK)
+    return _cache() if is_read_only else directory
+
+
+def _cache() -> Path:
     from heliograph.pipeline.spark.java import cache_directory
 
     return cache_directory() / PART
