@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -264,7 +265,16 @@ class Pipeline:
         return rates.rates(events, since).coalesce(1)
 
     def _update(self, jobs: Mapping[str, Callable[[DataFrame], DataFrame]]) -> int:
-        """Run jobs over new events; commit each result with the last batch that it covers."""
+        """Run jobs over new events; commit each result with the last batch that it covers.
+
+        Threads may update the same tables: each batch is added once.
+        """
+        with ExitStack() as locks:
+            for table in jobs:
+                locks.enter_context(self.tables.updating[table])
+            return self._update_locked(jobs)
+
+    def _update_locked(self, jobs: Mapping[str, Callable[[DataFrame], DataFrame]]) -> int:
         new = {table: files for table in jobs if (files := self._since(table))}
         if not new:
             return 0

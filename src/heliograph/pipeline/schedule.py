@@ -145,9 +145,7 @@ class Stream:
         self._beside.update_stats()
 
     def _rate(self) -> None:
-        """Count rates, and decide if there are new ones. Only this thread does, or a batch would
-        be counted twice.
-        """
+        """Count rates, and decide if there are new ones."""
         if self._beside_jobs.update_rates() and self._decide is not None:
             self._decide(self._beside_jobs)
 

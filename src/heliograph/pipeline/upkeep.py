@@ -45,7 +45,7 @@ def compact(pipeline: Pipeline, everything: bool = False) -> int:
 
     Only files of similar size are merged, so that a row is rewritten a few times at most.
     """
-    upto = min(pipeline.snapshot.progress.get(table, 0) for table in DERIVED)
+    upto = _folded(pipeline)
     groups: dict[tuple[str, str | None, int], list[DataFile]] = defaultdict(list)
     for table in ("events", *DERIVED, "quarantine"):
         for file in pipeline.snapshot.of(table):
@@ -58,6 +58,11 @@ def compact(pipeline: Pipeline, everything: bool = False) -> int:
         if len(files) > (1 if everything else MAX_FILES):
             replaced += _merge(pipeline, table, files)
     return replaced
+
+
+def _folded(pipeline: Pipeline) -> int:
+    """Return the last batch that all derived tables contain."""
+    return min(pipeline.snapshot.progress.get(table, 0) for table in DERIVED)
 
 
 def _merge(pipeline: Pipeline, table: str, files: Sequence[DataFile]) -> int:
@@ -240,13 +245,16 @@ def _expire_tokens(pipeline: Pipeline, before: int) -> None:
 
 
 def _expire_events(pipeline: Pipeline, now: float, days: float) -> int:
+    """Remove raw events that all other tables have: others may be ingested meanwhile."""
     pipeline.update_stats()
     pipeline.update_ledger()
+    pipeline.update_rates()
+    upto = _folded(pipeline)
     oldest = datetime.fromtimestamp(now - days * DAY, UTC).date().isoformat()
     old = [
         file
         for file in pipeline.snapshot.of("events")
-        if file.day is not None and file.day < oldest
+        if file.day is not None and file.day < oldest and file.batch <= upto
     ]
     if old:
         pipeline.tables.commit("events", removed=old)

@@ -176,6 +176,38 @@ def test_a_closing_that_was_interrupted_is_completed(
         assert made.account().outcomes == account.outcomes
 
 
+def test_events_that_arrive_while_others_expire_are_kept(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An old journal is ingested beside upkeep: its events are not in the ledger yet."""
+    journal, late = tmp_path / "journal", Scribe(boot=2000)
+    write_journal(journal, *two_days())
+    late.nmsg(7, 10.0, "t7", "s7")
+    late.accepted([7], 7, 11.0, "t7")
+    expected = {"accepted": 2, "coalesced": 1, "pending": 1}
+    with open_tables(tmp_path / "tables") as tables:
+        made = ingested(spark, tables, journal)
+        fold = made.update_ledger
+
+        def fold_beside_ingestion() -> int:
+            count = fold()
+            if not (journal / "ntf" / "2000-00000001.parquet").exists():
+                write_journal(journal, late)
+                assert made.ingester.ingest_batch() is not None
+            return count
+
+        monkeypatch.setattr(made, "update_ledger", fold_beside_ingestion)
+        now = START.timestamp() + 50 * DAY
+        expire(made, now, events_days=14, ledger_days=90)
+        assert made.account().outcomes == expected
+        expire(made, now, events_days=14, ledger_days=90)
+        assert tables.snapshot.of("events") == ()
+        assert made.account().outcomes == expected
+        made.update_stats()
+        counted = sum(row["events"] for row in made.read("counts").collect())
+        assert counted == len(two_days()[0].events) + len(late.events)
+
+
 def test_days_expire_whole_and_rewrite_nothing(spark: Any, tmp_path: Path) -> None:
     ntf, again = two_days()[0], Scribe(boot=2000)
     third = Scribe(boot=3000)

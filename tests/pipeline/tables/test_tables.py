@@ -29,8 +29,10 @@ from heliograph.runtime.errors import StartError
 SEEN = Offsets(seen={"r/1": [(1, 5)]}, counts={"events": 5})
 
 
-def put(tables: Tables, name: str = "part", rows: int = 2) -> tuple[DataFile, ...]:
-    staging = tables.staging("events")
+def put(
+    tables: Tables, name: str = "part", rows: int = 2, table: str = "events"
+) -> tuple[DataFile, ...]:
+    staging = tables.staging(table)
     folder = Path(tables.storage.local or "", staging, "day=2026-01-05")
     folder.mkdir(parents=True)
     pq.write_table(pa.table({"event_id": ["e"] * rows}), folder / f"{name}.parquet")
@@ -134,6 +136,29 @@ def test_another_tool_may_not_hide_events_from_other_tables(tmp_path: Path) -> N
         assert names(tables) == ["one.parquet", "other.parquet"]
         tables.commit("events", put(tables, "last"), offsets=lambda _: SEEN)
     assert read_offsets(tmp_path).batch == 3
+
+
+@pytest.mark.parametrize("table", ["events", "marks", "quarantine"])
+def test_a_restored_version_lacks_rows_that_progress_tells_of(tmp_path: Path, table: str) -> None:
+    refused = rf"changed the rows of .*/{table} after version 2: restore version 2 "
+    delta = str(tmp_path / table)
+    with open_tables(tmp_path) as tables:
+        for number in (1, 2):
+            tables.commit("events", put(tables), offsets=lambda _: SEEN)
+            if table != "events":
+                progress = None if table == "quarantine" else number
+                tables.commit(table, put(tables, table=table), progress=progress)
+        DeltaTable(delta).restore(1)
+        with pytest.raises(StartError, match=refused):
+            tables.commit(table, put(tables, table=table))
+    with pytest.raises(StartError, match=refused), open_tables(tmp_path):
+        pass
+    DeltaTable(delta).restore(2)
+    with open_tables(tmp_path) as tables:
+        assert len(tables.snapshot.of(table)) == 2
+        tables.commit(table, put(tables, table=table))
+    with open_tables(tmp_path) as tables:
+        assert len(tables.snapshot.of(table)) == 3
 
 
 def test_a_replaced_file_stays_for_readers(tmp_path: Path) -> None:

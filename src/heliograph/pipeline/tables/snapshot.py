@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from heliograph.pipeline.tables.offsets import Offsets, rewrites_since
-from heliograph.runtime.errors import StartError
+from heliograph.pipeline.tables.offsets import Offsets
 
 DERIVED = ("marks", "settlements", "counts", "actives", "rates", "tokens")
 """Tables whose progress is a batch of events."""
@@ -50,23 +49,3 @@ class Snapshot:
     @property
     def closed_marks(self) -> list[DataFile]:
         return [file for file in self.of("marks") if file.day is not None]
-
-
-def check_rewrites(place: str, snapshot: Snapshot) -> None:
-    """Raise `StartError` if another tool rewrote events that a derived table does not have.
-
-    Their new files do not tell of which batches they are.
-    """
-    behind = min(DERIVED, key=lambda name: snapshot.progress.get(name, 0))
-    upto = snapshot.progress.get(behind, 0)
-    if upto == snapshot.offsets.batch:
-        return
-    present = {file.path for file in snapshot.of("events")}
-    for commit in rewrites_since(place, upto):
-        gone = (path for path in commit.removed if path not in present)
-        if any(batch_of(path) > upto for path in gone):
-            raise StartError(
-                f"another program rewrote files of {place}/events that {behind} does not contain"
-                f" yet: restore version {commit.version - 1} of events (RESTORE in Delta), and"
-                " optimize after 'heliograph pipeline once'"
-            )

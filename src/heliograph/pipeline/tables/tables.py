@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING
 
 from heliograph.documents import JsonObject
 from heliograph.pipeline.tables import log
+from heliograph.pipeline.tables.foreign import check_changes, check_rewrites
 from heliograph.pipeline.tables.offsets import METADATA, Offsets, encode, read_offsets
-from heliograph.pipeline.tables.snapshot import DERIVED, DataFile, Snapshot, check_rewrites
+from heliograph.pipeline.tables.snapshot import DERIVED, DataFile, Snapshot
 from heliograph.pipeline.tables.storage import BY_DAY, Storage, StoredFile
 from heliograph.runtime.errors import StartError, file_error
 
@@ -66,6 +67,8 @@ class Tables:
         }
         self._tables: JsonObject = {}
         self._committing = threading.Lock()
+        self.updating = {name: threading.Lock() for name in DERIVED}
+        """Locks that a thread holds while it brings derived tables up to date."""
         for name, schema in self._schemas.items():
             url = f"{self.storage.delta_url}/{name}"
             try:
@@ -90,6 +93,7 @@ class Tables:
         copy = object.__new__(Tables)
         copy.storage, copy.snapshot = self.storage, self.snapshot
         copy._schemas, copy._tables, copy._committing = self._schemas, {}, self._committing
+        copy.updating = self.updating
         return copy
 
     def staging(self, table: str, batch: int | None = None) -> str:
@@ -174,7 +178,7 @@ class Tables:
             for file in removed
         ]
         properties = CommitProperties(
-            custom_metadata={METADATA: encode(state)} if is_events else None,
+            custom_metadata={METADATA: encode(state) if is_events else ""},
             max_commit_retries=0,
             app_transactions=None if version is None else [Transaction(APPLICATION, version)],
         )
@@ -229,6 +233,7 @@ class Tables:
         known = self._tables[table].transaction_version(APPLICATION)
         if new.transaction_version(APPLICATION) != known:
             raise SecondWriter(self._second_writer(reason))
+        check_changes(self.storage, table, new.version())
         tables = {**self._tables, table: new}
         snapshot = self._load(tables)
         check_rewrites(self.storage.url, snapshot)
@@ -270,9 +275,10 @@ class Tables:
         return count
 
     def check(self) -> None:
-        """Raise `StartError` if commits of events are lost that other tables contain.
+        """Raise `StartError` if commits of events are lost that other tables contain, or if another
+        tool changed a table.
 
-        Batches with their numbers would be taken for known ones.
+        Batches with the numbers of lost ones would be taken for known ones.
         """
         batch = self.snapshot.offsets.batch
         known = {"events": self._tables["events"].transaction_version(APPLICATION) or 0}
@@ -283,6 +289,8 @@ class Tables:
                 f"{self.storage.url}/events/_delta_log lacks commits: {newest} has batch"
                 f" {known[newest]}, and the log ends with {batch}. Restore it, or: {MAKE_AGAIN}"
             )
+        for name, table in self._tables.items():
+            check_changes(self.storage, name, table.version())
         check_rewrites(self.storage.url, self.snapshot)
 
     def _load(self, tables: JsonObject) -> Snapshot:
