@@ -24,11 +24,6 @@ def test_what_is_committed_and_whole_is_acknowledged() -> None:
     assert found["b"].runs == {1: [(7, 9)]}
 
 
-def test_nothing_of_a_run_with_wrong_events_is_acknowledged() -> None:
-    """An upgrade may know them, and all segments of the run are read again then."""
-    assert [*acknowledged(OFFSETS, ["a/1000"])["a"].runs] == [2000]
-
-
 def test_each_journal_gets_what_is_of_its_routers(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     (here / "a").mkdir(parents=True)
@@ -67,6 +62,7 @@ def test_quarantined_segments_are_found_without_spark(tmp_path: Path) -> None:
         "event_id": ["a/1000-00000003.parquet", "b-1-7", "b-1-8", None],
         "reason": ["damaged"] * 4,
         "raw": [None, "{}", "{}", "{}"],
+        "segment": ["a/1000-00000003.parquet", *["b/1-00000007.parquet"] * 3],
     }
     with open_tables(tmp_path) as tables:
         assert damaged_segments(tmp_path) == []
@@ -74,7 +70,7 @@ def test_quarantined_segments_are_found_without_spark(tmp_path: Path) -> None:
         (tmp_path / staging).mkdir()
         pq.write_table(pa.table(rows), tmp_path / staging / "part.parquet")
         tables.commit("quarantine", tables.written(staging, 4))
-    assert damaged_segments(tmp_path) == ["a/1000-00000003.parquet", "b/1"]
+    assert damaged_segments(tmp_path) == ["a/1000-00000003.parquet", "b/1-00000007.parquet"]
 
 
 def test_a_quarantine_that_cannot_be_read_delays_acknowledgements(

@@ -21,7 +21,6 @@ from heliograph.journal.readers import (
     mark_streamed,
 )
 from heliograph.pipeline import intervals, source
-from heliograph.pipeline.source import run_of
 from heliograph.pipeline.tables.log import reason
 from heliograph.pipeline.tables.offsets import Offsets
 from heliograph.pipeline.tables.storage import Storage
@@ -34,13 +33,12 @@ INTERVAL = 10.0
 
 
 def acknowledged(offsets: Offsets, damaged: Iterable[str] = ()) -> dict[str, Acknowledged]:
-    """Return what is committed by the folder of its router, without `damaged` segments and runs."""
+    """Return what is committed by the folder of its router, without `damaged` segments."""
     runs: dict[str, list[tuple[int, int]]] = {
         run: list(pairs) for run, pairs in offsets.segments.items()
     }
     for name in damaged:
         item = source.segment(name, "", 0, 0.0)
-        runs.pop(name, None)
         if item.run in runs:
             runs[item.run] = intervals.without(runs[item.run], item.number)
     found: dict[str, dict[int, list[tuple[int, int]]]] = defaultdict(dict)
@@ -109,18 +107,14 @@ class Acknowledger:
 
 
 def damaged_segments(place: str | Path) -> list[str]:
-    """Return what stays in the journals until it is requeued: the segments in quarantine, and the
-    runs of events there, which do not record their segment.
-
-    Raises `StartError`.
+    """Return the segments that stay in the journals until they are requeued: those in quarantine,
+    and those of events there. Raises `StartError`.
     """
     from deltalake import DeltaTable
 
     try:
         table = DeltaTable(f"{Storage(place).delta_url}/quarantine")
-        whole = query(table, "DISTINCT event_id", "WHERE raw IS NULL")
-        wrong = query(table, "DISTINCT event_id", "WHERE raw IS NOT NULL")
+        found = query(table, "DISTINCT segment", "")
     except Exception as exc:  # Delta's queries raise nothing more specific
         raise StartError(f"{place}/quarantine cannot be read: {reason(exc)}") from exc
-    names = {str(name) for name in whole["event_id"].to_pylist() if name}
-    return sorted(names | {run_of(name) for name in wrong["event_id"].to_pylist() if name})
+    return sorted(str(name) for name in found["segment"].to_pylist() if name)

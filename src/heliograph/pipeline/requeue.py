@@ -14,7 +14,7 @@ from heliograph.pipeline.tables.store import Write
 
 @dataclass(frozen=True, slots=True)
 class Requeued:
-    """Records that will be read again, and those whose segments are no longer in a journal."""
+    """Records that will be read again, and those whose segments are in no journal or too old."""
 
     records: int
     kept: int
@@ -23,8 +23,7 @@ class Requeued:
 def requeue(pipeline: Pipeline) -> Requeued:
     """Mark the segments of quarantined records as not ingested; the next batches read them.
 
-    An event does not record its segment, so all segments of its run are read again; events that
-    were ingested before are recognized by their sequence numbers.
+    Events that were ingested before are recognized by their sequence numbers.
     """
     offsets = pipeline.offsets
     present = {
@@ -32,25 +31,20 @@ def requeue(pipeline: Pipeline) -> Requeued:
         for journal in pipeline.settings.journals
         for item in source.list_segments(journal, pipeline.spark)
     }
-    runs = {item.run for item in present.values()}
     segments = {run: list(pairs) for run, pairs in offsets.segments.items()}
     others = set(offsets.other_segments)
     kept: list[Row] = []
     count = 0
     for row in pipeline.read("quarantine").distinct().collect():
-        name = row["event_id"] or ""
-        run = source.run_of(name)
-        item = present.get(name)
-        if row["raw"] is None and item is not None:
-            if item.run is None:
-                others.discard(item.name)
-            else:
-                segments[item.run] = intervals.without(segments.get(item.run, ()), item.number)
-        elif row["raw"] is not None and run in runs:
-            segments.pop(run, None)
-        else:
+        name = row["segment"] or ""
+        item = present.get(name) or present.get(name.rpartition("/")[2])
+        if item is None or source.is_expired(item.run, offsets):
             kept.append(row)
             continue
+        if item.run is None:
+            others.discard(item.name)
+        else:
+            segments[item.run] = intervals.without(segments.get(item.run, ()), item.number)
         count += 1
     if count:
         pipeline.tables.commit(

@@ -48,11 +48,6 @@ def segment(name: str, url: str, size: int, modified: float) -> Segment:
     return Segment(name, url, size, modified, f"{folder}/{match[1]}", int(match[2]))
 
 
-def run_of(event_id: str) -> str:
-    router, _, rest = event_id.partition("-")
-    return f"{router}/{rest.partition('-')[0]}"
-
-
 def list_segments(
     journal: str, spark: "SparkSession | None", offsets: Offsets | None = None
 ) -> list[Segment]:
@@ -72,9 +67,16 @@ def is_ingested(item: Segment, offsets: Offsets) -> bool:
     return is_ingested_number(item.run, item.number, offsets)
 
 
-def is_ingested_number(run: str, number: int, offsets: Offsets) -> bool:
+def is_expired(run: str | None, offsets: Offsets) -> bool:
+    """Return True if a run is so old that it is not ingested again."""
+    if run is None:
+        return False
     router, _, boot = run.rpartition("/")
-    if int(boot) <= offsets.expired.get(router, -1):
+    return int(boot) <= offsets.expired.get(router, -1)
+
+
+def is_ingested_number(run: str, number: int, offsets: Offsets) -> bool:
+    if is_expired(run, offsets):
         return True
     return intervals.contains(offsets.segments.get(run, ()), number)
 

@@ -4,14 +4,29 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+import pytest
+
 from heliograph.pipeline.account import Verdict
-from heliograph.pipeline.requeue import requeue
+from heliograph.pipeline.acknowledging import acknowledged, damaged_segments
+from heliograph.pipeline.requeue import Requeued, requeue
 from heliograph.pipeline.runner import Pipeline, RunSettings
 from heliograph.pipeline.schedule import once
 from heliograph.pipeline.source import Segment
 from heliograph.pipeline.tables.tables import Tables, open_tables
-from tests.pipeline.support import Scribe, end_run, pipeline, write_segment
+from heliograph.pipeline.upkeep import expire
+from tests.pipeline.support import (
+    START,
+    Scribe,
+    end_run,
+    pipeline,
+    table,
+    write_journal,
+    write_segment,
+)
 from tests.waiting import block_until
+
+DAY = 86_400.0
 
 
 def segments(journal: Path) -> list[Path]:
@@ -68,7 +83,7 @@ def test_removed_segments_do_not_hide_later_ones(spark: Any, tmp_path: Path) -> 
         assert made.account().missing_events == 2
 
 
-def test_a_wrong_event_that_came_twice_is_requeued_once(spark: Any, tmp_path: Path) -> None:
+def test_a_wrong_event_that_came_twice_counts_once_again(spark: Any, tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     segments(journal)
     wrong = Scribe("other")("push_pending", 5.0)
@@ -82,7 +97,50 @@ def test_a_wrong_event_that_came_twice_is_requeued_once(spark: Any, tmp_path: Pa
         for path in paths:
             write_segment(journal, f"other/{path.stem}", right.events)
         end_run(journal, right, 2)
-        assert requeue(made).records == 1
+        assert requeue(made) == Requeued(2, 0)
         once(made)
         account = made.account()
     assert (account.quarantined, account.verdict) == (0, Verdict.COMPLETE)
+
+
+@pytest.mark.parametrize("missing", ["event_id", "router", "boot"])
+def test_a_segment_that_lacks_a_column_stays_and_is_requeued(
+    spark: Any, tmp_path: Path, missing: str
+) -> None:
+    journal, ntf = tmp_path / "journal", Scribe()
+    ntf.nmsg(1, 0.0)
+    ntf("router_stopped", 5.0)
+    path = write_segment(journal, "ntf/1000-00000001", ntf.events)
+    pq.write_table(table(ntf.events).drop([missing]), path)
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, journal)
+        once(made)
+        assert made.account().quarantined == 3
+        assert damaged_segments(tmp_path / "tables") == ["ntf/1000-00000001.parquet"]
+        assert acknowledged(made.offsets, damaged_segments(tmp_path / "tables"))["ntf"].runs == {
+            1000: []
+        }
+        write_journal(journal, ntf)
+        assert requeue(made) == Requeued(3, 0)
+        once(made)
+        account = made.account()
+    assert (account.quarantined, account.outcomes) == (0, {"pending": 1})
+
+
+def test_what_is_too_old_to_be_ingested_stays_in_quarantine(spark: Any, tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    for boot, day in ((1000, 0), (2000, 1), (3000, 200)):
+        ntf = Scribe(boot=boot)
+        ntf("router_stopped", day * DAY)
+        write_journal(journal, ntf)
+    damaged = journal / "ntf" / "1000-00000002.parquet"
+    damaged.write_bytes(b"PAR1")
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, journal)
+        while made.ingester.ingest_batch() is not None or made.ingester.is_retrying:
+            pass
+        assert made.offsets.counts["quarantined"] == 1
+        expire(made, START.timestamp() + 200 * DAY, events_days=14, ledger_days=90)
+        assert made.offsets.expired == {"ntf": 1000}
+        assert requeue(made) == Requeued(0, 1)
+        assert made.account().quarantined == 1

@@ -57,7 +57,10 @@ def run_requeue(options: argparse.Namespace) -> int:
         found = requeue(pipeline)
         print(f"{found.records} records of quarantine are read again")
         if found.kept:
-            print(f"{found.kept} stay: their segments are in no journal that was named")
+            print(
+                f"{found.kept} stay: their segments are in no journal that was named, or their"
+                " runs have expired"
+            )
         return ingest_all(pipeline)
 
 

@@ -156,7 +156,7 @@ class Ingester:
             partitions.set_number(self._spark, sum(item.size for item in readable))
             summary, added = batches.take(self._spark, self._tables, readable)
         if broken:
-            rows = [(name, reason, None) for name, reason in sorted(broken.items())]
+            rows = [(name, reason, None, name) for name, reason in sorted(broken.items())]
             frame = local(self._spark, rows, QUARANTINE).coalesce(1)
             files = store.write(self._tables, [Write("quarantine", frame)])["quarantine"]
             added["quarantine"] = (*added.get("quarantine", ()), *files)

@@ -135,9 +135,15 @@ def _of_bits(bits: Column, text: str) -> Column:
 
 
 def quarantined(events: DataFrame) -> DataFrame:
-    """Return the wrong ones of `checked` events, with all their columns and the reason."""
+    """Return the wrong ones of `checked` events: all their columns, the reason, and the segment.
+
+    The segment is known from the file, because each column of an event may be wrong.
+    """
     raw = f.to_json(f.struct(*EVENTS.names))
-    return events.where("wrong").select("event_id", problem().alias("reason"), raw.alias("raw"))
+    segment = f.regexp_extract(f.url_decode(f.input_file_name()), "[^/]+/[^/]+$", 0)
+    return events.where("wrong").select(
+        "event_id", problem().alias("reason"), raw.alias("raw"), segment.alias("segment")
+    )
 
 
 def runs(events: DataFrame) -> DataFrame:

@@ -24,5 +24,6 @@ QUARANTINE = t.StructType(
         t.StructField("event_id", t.StringType()),
         t.StructField("reason", t.StringType()),
         t.StructField("raw", t.StringType()),
+        t.StructField("segment", t.StringType()),
     ]
 )
