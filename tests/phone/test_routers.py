@@ -209,11 +209,10 @@ async def test_a_muted_contact_is_not_pushed_for(world: PhoneWorld) -> None:
     await connected(alice, bob)
     await until_subscribed(alice, 1)
     for muted in (True, False):
+        expected = 0 if muted else 1
         async with alice.app() as app:
             await app.mute("bob", muted)
-            assert await app.settle()
-        expected = 0 if muted else 1
-        await until_subscribed(alice, expected)
+            await until_subscribed(alice, expected)  # the app retries what a slow router refused
 
         async def is_so(expected: int = expected) -> bool:
             rows = await world.routers.ntf.read(lambda tx: tx.query(COUNT_SUBSCRIPTIONS))
