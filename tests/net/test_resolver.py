@@ -129,10 +129,14 @@ async def test_few_names_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None
 class NameServer(asyncio.DatagramProtocol):
     """Answers A queries of names that begin with `honest`, and is silent about others."""
 
+    def __init__(self) -> None:
+        self.received = 0
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.DatagramTransport, transport)
 
     def datagram_received(self, data: bytes, addr: tuple[str, int]) -> None:
+        self.received += 1
         end = data.index(b"\0", 12) + 5
         question, kind = data[12:end], data[end - 4 : end - 2]
         if not question[1:].startswith(b"honest"):
@@ -144,25 +148,24 @@ class NameServer(asyncio.DatagramProtocol):
 
 
 @pytest.fixture
-async def _name_server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+async def name_server(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[NameServer]:
     loop = asyncio.get_running_loop()
-    transport, _ = await loop.create_datagram_endpoint(NameServer, ("127.0.0.1", 0))
+    transport, server = await loop.create_datagram_endpoint(NameServer, ("127.0.0.1", 0))
     port = transport.get_extra_info("sockname")[1]
     channel = pycares.Channel(
         servers=["127.0.0.1"], udp_port=port, tcp_port=port, timeout=1.0, tries=2, lookups="fb"
     )
     monkeypatch.setattr(module, "_channel", lambda: channel)
-    yield
+    yield server
     channel.close()
     transport.close()
 
 
-@pytest.mark.usefixtures("_name_server")
-async def test_a_silent_name_server_keeps_nobody_else_waiting() -> None:
-    """200 names that never resolve, and a new honest one: it used to wait for a free thread."""
+async def test_a_silent_name_server_keeps_nobody_else_waiting(name_server: NameServer) -> None:
+    """More names that never resolve than there were threads, and a new honest one."""
     resolver = Resolver()
-    silent = [asyncio.create_task(resolver.resolve(f"silent{n}.example")) for n in range(200)]
-    await asyncio.sleep(0.3)  # or the burst overflows the server's buffer
+    silent = [asyncio.create_task(resolver.resolve(f"silent{n}.example")) for n in range(60)]
+    await until(lambda: name_server.received >= 60)  # more at once overflow the server's buffer
     assert await resolver.resolve("honest.example") == (ADDRESS,)
     assert not any(task.done() for task in silent)
     results = await asyncio.gather(*silent, return_exceptions=True)

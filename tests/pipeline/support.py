@@ -155,7 +155,7 @@ def snapshot(made: Pipeline) -> dict[str, list[Any]]:
     return {
         "events": sorted(row["event_id"] for row in made.read("events").collect()),
         "ledger": rows(made.ledger()),
-        "quarantine": rows(made.read("quarantine").distinct()),
+        "quarantine": rows(made.read("quarantine").drop("segment").distinct()),
         "counts": rows(counts),
         "lines": [
             line.text
