@@ -9,6 +9,7 @@ from heliograph.journal.readers import ACKNOWLEDGED, Acknowledged, encode_acknow
 from heliograph.pipeline.intervals import IntervalsByRun, of_numbers
 from heliograph.pipeline.jobs.coverage import gaps
 from heliograph.pipeline.jobs.reach import Heads
+from heliograph.runtime.files import write_file
 from tests.journal.support import FAST, IDENTITY, files, note, numbers, writer
 from tests.waiting import block_until
 
@@ -36,7 +37,7 @@ def _acknowledge_all(directory: Path) -> None:
     boots = {int(path.stem.partition("-")[0]) for path in files(directory, ".parquet")}
     known = Acknowledged({boot: [(1, 10**8)] for boot in boots})
     path = directory / IDENTITY.router / ACKNOWLEDGED
-    path.write_bytes(encode_acknowledged(known))
+    write_file(path, encode_acknowledged(known))
 
 
 def seen(directory: Path) -> IntervalsByRun:
