@@ -22,7 +22,7 @@ from heliograph.runtime.files import write_file
 from heliograph.runtime.identity import CA_KEY, FILES, create_identity, load_identity
 from heliograph.wire.addresses import Scheme, ServerAddress, decode_address
 
-__all__ = ["RouterCommands", "new_config_file"]
+__all__ = ["RouterCommands", "new_config_file", "run_checks"]
 
 
 class RouterConfig(Protocol):
@@ -176,16 +176,7 @@ class RouterCommands(Generic[C, L]):
 
         def run(options: argparse.Namespace) -> int:
             config = self.load(options)
-            problems = []
-            all_checks = [*checks(config, options.dir)]
-            all_checks.append(partial(load_identity, options.dir, time.time()))
-            for check in all_checks:
-                try:
-                    check()
-                except OperatorError as exc:
-                    problems.append(str(exc))
-            if problems:
-                raise ConfigError(problems)
+            run_checks(options.dir, checks(config, options.dir))
             print(f"{options.dir / FILE_NAME} is good. What differs from the defaults:")
             for line in changed(config):
                 print(f"  {line}")
@@ -244,6 +235,23 @@ class RouterCommands(Generic[C, L]):
         if problems:
             raise ConfigError(problems)
         return listen
+
+
+def run_checks(directory: Path, checks: Iterable[Callable[[], object]]) -> None:
+    """Check keys and certificates, and what else is given. Raises `ConfigError` for all problems.
+
+    A check raises `OperatorError`.
+    """
+    problems = []
+    last = partial(load_identity, directory, time.time())
+    all_checks: list[Callable[[], object]] = [*checks, last]
+    for check in all_checks:
+        try:
+            check()
+        except OperatorError as exc:
+            problems.append(str(exc))
+    if problems:
+        raise ConfigError(dict.fromkeys(problems))
 
 
 def new_config_file(directory: Path) -> Path:

@@ -318,11 +318,15 @@ def test_broken_config(directory: Path, command: str) -> None:
 def test_check_config_looks_at_files_too(directory: Path) -> None:
     (directory / "config.toml").write_text(
         '[push.fcm]\nservice_account_file = "absent"\n[control]\nuser_password_file = "absent"\n'
+        '[actions]\ntable = "actions"\n[snapshots]\npath = "snapshots"\nkey_file = "absent"\n'
     )
     (directory / "server.key").unlink()
     done = run("check-config", "--dir", directory)
     assert done.returncode == 1
-    for words in ("service_account_file", "user_password_file", "server.key is missing"):
+    for words in (
+        *("service_account_file", "user_password_file", "server.key is missing"),
+        *("[actions] table: needs [journal] path", "openssl rand -hex"),
+    ):
         assert words in done.stderr
 
 
@@ -335,6 +339,20 @@ def test_check_config_refuses_workers_on_sqlite(directory: Path) -> None:
     url = "postgresql://ntf@127.0.0.1:1/ntf"
     done = run("check-config", "--dir", directory, HELIOGRAPH_NTF_STORE_URL=url)
     assert done.returncode == 0, done.stderr
+
+
+def test_workers_are_checked_before_a_restart(directory: Path) -> None:
+    """As the supervisor does at SIGHUP, whether an option or the file asked for workers."""
+    check = ("start", "--dir", directory, "--worker", "0", "--check")
+    done = run(*check)
+    assert done.returncode == 1
+    assert "SQLite is for one process" in done.stderr
+    url = "postgresql://ntf@127.0.0.1:1/ntf"
+    assert run(*check, HELIOGRAPH_NTF_STORE_URL=url).returncode == 0
+    (directory / "config.toml").write_text("[listen]\nprt = 1\n")
+    done = run(*check, HELIOGRAPH_NTF_STORE_URL=url)
+    assert done.returncode == 1
+    assert "did you mean port?" in done.stderr
 
 
 def test_no_router_there(tmp_path: Path) -> None:

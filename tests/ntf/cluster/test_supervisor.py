@@ -14,7 +14,11 @@ from heliograph.runtime.backoff import Backoff
 from tests.waiting import until
 
 SCRIPT = """
-import signal, sys
+import signal, sys, time
+if "--check" in sys.argv:
+    sys.exit("--refuse" in sys.argv)
+if "--slow" in sys.argv:
+    time.sleep(0.5)
 if "--hang" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready address", flush=True)
@@ -39,6 +43,42 @@ async def test_a_rolling_restart_ends_a_worker_that_hangs(monkeypatch: pytest.Mo
             await router.restart_each()
         assert not {*before} & {*router.pids}
         assert len(router.pids) == 2
+
+
+async def test_nothing_is_restarted_with_a_configuration_that_has_mistakes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One worker would be gone with the first SIGHUP, and the last one with the next failure."""
+    router = workers(2, "--refuse")
+    async with router.running():
+        before = router.pids
+        await router.restart_each()
+        assert router.pids == before
+    assert "no worker is restarted" in caplog.text
+
+
+async def test_a_hang_up_during_the_start_restarts_the_workers_after_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By default the signal would end the supervisor, and so the router."""
+    caplog.set_level("INFO")
+    monkeypatch.setattr(supervisor, "DELAYS", Backoff(0.01, 0.01))
+    missed: list[int] = []
+    before = signal.signal(signal.SIGHUP, lambda number, _: missed.append(number))
+    router = workers(2, "--slow")
+
+    async def hang_up() -> None:
+        await until(lambda: len(router.pids) == 1)
+        os.kill(os.getpid(), signal.SIGHUP)
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(hang_up())
+            async with router.running():
+                assert not missed
+                await until(lambda: "restarting worker 2" in caplog.text, 60)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 async def test_a_worker_that_cannot_be_started_is_tried_again(

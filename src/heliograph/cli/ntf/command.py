@@ -3,12 +3,13 @@
 import argparse
 from collections.abc import Callable, Iterable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 from heliograph.cli.actions import add_action
 from heliograph.cli.arguments import Subparsers
 from heliograph.cli.ntf import actions as ntf_actions, probe, store as ntf_store
-from heliograph.cli.routers import RouterCommands, new_config_file
+from heliograph.cli.routers import RouterCommands, new_config_file, run_checks
 from heliograph.ntf.config import (
     INTRODUCTION,
     MAX_WORKERS,
@@ -71,6 +72,7 @@ def add(commands: Subparsers) -> None:
         help='run N processes as one router, on PostgreSQL; "auto" is one for each core',
     )
     start.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    start.add_argument("--check", action="store_true", help=argparse.SUPPRESS)
     start.add_argument(
         "--maintenance", action="store_true", help="bring the store up to date, and exit"
     )
@@ -142,6 +144,12 @@ def _instead(options: argparse.Namespace, config: NtfConfig) -> int | None:
             maintain(config, directory)
         print("The store is up to date.")
         return 0
+    if options.check:
+        from heliograph.ntf.workers import require_postgres
+
+        checks = _checks(config, directory)
+        run_checks(directory, (partial(require_postgres, config, directory), *checks))
+        return 0
     if options.worker is not None:
         from heliograph.ntf.cluster.reports import WorkerReports
         from heliograph.ntf.service import serve
@@ -168,6 +176,8 @@ def _worker_count(options: argparse.Namespace, config: NtfConfig) -> int | None:
 
 
 def _checks(config: NtfConfig, directory: Path) -> Iterable[Callable[[], object]]:
+    from heliograph.actions.pairing import pair_secret
+    from heliograph.ntf.actions.opening import action_settings
     from heliograph.ntf.providers import make_providers
     from heliograph.ntf.workers import require_postgres
 
@@ -175,6 +185,9 @@ def _checks(config: NtfConfig, directory: Path) -> Iterable[Callable[[], object]
         yield lambda: require_postgres(config, directory)
     yield lambda: config.control.passwords_in(directory)
     yield lambda: make_providers(config, directory)
+    yield lambda: action_settings(config.actions, config.journal, directory)
+    if config.snapshots.path_in(directory) is not None:
+        yield lambda: pair_secret(directory / config.snapshots.key_file)
 
 
 def run_ini(options: argparse.Namespace) -> int:

@@ -1,7 +1,8 @@
 """Several processes of one router on this machine: start, watch, restart, stop.
 
 The workers listen on one port, and the kernel spreads connections over them. A worker that ends is
-started again, after a delay that grows while it keeps failing. SIGHUP restarts one after another.
+started again, after a delay that grows while it keeps failing. SIGHUP restarts one after another,
+unless the configuration has mistakes.
 """
 
 import asyncio
@@ -57,7 +58,11 @@ class _Worker:
 
 
 class WorkerProcesses:
-    """The worker processes; `command` starts one, with its number appended."""
+    """The worker processes.
+
+    `command` starts one, with its number appended; with `--check` too, it fails if none could start
+    with the configuration as it is now.
+    """
 
     def __init__(self, command: Sequence[str], count: int) -> None:
         self._command = tuple(command)
@@ -79,16 +84,17 @@ class WorkerProcesses:
     async def running(self) -> AsyncIterator[str]:
         """Run all workers inside the context; yield the router's address once all are ready."""
         loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, self._hang_up)  # or it would end this process
         try:
-            for worker in self._workers:
-                await self._start(worker)
-                await self._wait_ready(worker)
-                self._tasks.spawn(self._watch(worker), name="watch a worker")
-            loop.add_signal_handler(signal.SIGHUP, self._hang_up)
+            async with self._restarting:
+                for worker in self._workers:
+                    await self._start(worker)
+                    await self._wait_ready(worker)
+                    self._tasks.spawn(self._watch(worker), name="watch a worker")
             yield self._workers[0].address
         finally:
-            loop.remove_signal_handler(signal.SIGHUP)
             await self._stop()
+            loop.remove_signal_handler(signal.SIGHUP)
 
     def _hang_up(self) -> None:
         self._tasks.spawn(self.restart_each(), name="rolling restart")
@@ -96,10 +102,27 @@ class WorkerProcesses:
     async def restart_each(self) -> None:
         """Restart one worker after another, so that others serve meanwhile."""
         async with self._restarting:
+            if not await self._can_start():
+                logger.error("no worker is restarted: they could not start, as is said above")
+                return
             for worker in self._workers:
                 logger.info("restarting worker %d", worker.number)
                 await self._end(worker)
                 await worker.ready.wait()
+
+    async def _can_start(self) -> bool:
+        """Return whether a worker could start with the configuration as it is now."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command, "0", "--check", stdin=asyncio.subprocess.DEVNULL
+            )
+        except OSError as exc:
+            logger.error("the configuration cannot be checked: %s", exc)
+            return False
+        try:
+            return await process.wait() == 0
+        finally:
+            self._signal(process, signal.SIGKILL)
 
     async def _end(self, worker: _Worker) -> None:
         """End a worker, which `_watch` starts again."""
