@@ -9,9 +9,9 @@ from functools import partial
 
 import pytest
 
-from heliograph.db import postgres
-from heliograph.db.database import Database, Migration
-from heliograph.db.dialects import Transaction
+from heliograph.db import postgres, worker
+from heliograph.db.database import URGENT_TIMEOUT, Database, Migration
+from heliograph.db.dialects import Dialect, Transaction, open_dialect
 from heliograph.db.errors import DatabaseError, DatabaseFenced, DatabaseLost, DatabaseOwned
 from heliograph.db.postgres import PostgresDialect
 from tests.db.postgres import Postgres
@@ -132,6 +132,23 @@ async def test_what_is_urgent_waits_for_no_other_write(two: tuple[Database, Data
     assert not later.done()
     may_end.set()
     await asyncio.gather(writing, later)
+
+
+async def test_who_cannot_connect_for_what_is_urgent_does_not_join(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if PostgreSQL had two connections left: a lease could not be renewed."""
+
+    def connect(
+        url: str, *, read_only: bool = False, statement_timeout: float | None = None
+    ) -> Dialect:
+        if statement_timeout == URGENT_TIMEOUT:
+            raise DatabaseLost("too many clients already")
+        return open_dialect(url, read_only=read_only, statement_timeout=statement_timeout)
+
+    monkeypatch.setattr(worker, "open_dialect", connect)
+    with pytest.raises(DatabaseLost, match="too many clients"):
+        await Database.join(postgres_url, TABLES, lambda tx: None, retry_for=0.1)
 
 
 async def test_what_is_urgent_fails_at_once_and_reconnects(two: tuple[Database, Database]) -> None:

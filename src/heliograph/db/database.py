@@ -81,11 +81,12 @@ class Database(Closing):
         self._reader = DatabaseWorker(
             url, loop, self._retries, writes=False, snapshots=shared and not joined
         )
+        self._urgent_retries = RetryBudget(retry_for)
         self._urgent = (
             DatabaseWorker(
                 url,
                 loop,
-                RetryBudget(0.0),
+                self._urgent_retries,
                 writes=True,
                 autocommit=True,
                 statement_timeout=URGENT_TIMEOUT,
@@ -153,6 +154,9 @@ class Database(Closing):
             )
             before = new_marker(time.time() - MARKERS_KEPT)
             await database.write(lambda tx: tx.execute(_FORGET_MARKERS, (before,)))
+            # PostgreSQL may have no room for a third connection: then join nothing.
+            await database.write_urgent(lambda tx: tx.query("SELECT 1"))
+            database._urgent_retries.seconds = 0.0
         except BaseException:
             await database.close()
             raise
@@ -208,6 +212,7 @@ class Database(Closing):
     def limit_wait(self, seconds: float = CLOSE_TIMEOUT) -> None:
         """Wait at most this long for an unreachable database, from now on."""
         self._retries.limit_wait(seconds)
+        self._urgent_retries.limit_wait(seconds)
 
     async def close(self) -> None:
         """Finish what was submitted, then close; work fails if the database does not come back."""
