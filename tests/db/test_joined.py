@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from functools import partial
+from urllib.parse import quote
 
 import pytest
 
@@ -251,3 +252,37 @@ async def test_sqlite_is_refused(tmp_path_factory: pytest.TempPathFactory) -> No
     url = f"sqlite:///{tmp_path_factory.mktemp('joined')}/x.db"
     with pytest.raises(DatabaseError, match="SQLite is for one process"):
         await joined(url)
+
+
+async def test_settings_of_a_role_change_nothing(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A migration may take longer than other statements; a write waits for another, and goes on."""
+    monkeypatch.setattr(worker, "MAX_CONFLICTS", 1)
+    settings = (
+        "statement_timeout=100",
+        "lock_timeout=50",
+        "default_transaction_isolation=serializable",
+    )
+    url = postgres_url + quote("".join(f" -c{setting}" for setting in settings), safe="")
+    slow = Migration("0003", "SELECT pg_sleep(0.3)")
+    databases = [
+        await Database.join(url, (*TABLES, slow), lambda tx: None, retry_for=1.0) for _ in range(2)
+    ]
+    for number, database in enumerate(databases):
+        await database.write(
+            partial(_execute, "INSERT INTO writers (id) VALUES (?)", parameters=(number,))
+        )
+        database.set_guard(Guard(number))
+
+    def slowly(tx: Transaction) -> None:
+        add(tx)
+        tx.query("SELECT pg_sleep(0.2)")
+
+    try:
+        await asyncio.gather(*(database.write(slowly) for database in databases for _ in range(3)))
+        found = await databases[0].read(lambda tx: tx.query("SELECT value FROM counts"))
+    finally:
+        for database in databases:
+            await database.close()
+    assert found == [(6,)]

@@ -37,6 +37,9 @@ _WORDS = {
     "{updated}": " WITH (fillfactor = 50)",
 }
 _SETTINGS = (
+    # Whatever the role or the database has: who waited for a lock must then read what is newest.
+    "SET default_transaction_isolation = 'read committed'",
+    "SET lock_timeout = 0",
     # Almost all queries use an index: a plan made while a table was small must not scan all of
     # it later.
     "SET plan_cache_mode = force_generic_plan",
@@ -241,6 +244,7 @@ class PostgresDialect:
         self.is_joined = True
 
     def lock_migrations(self) -> None:
+        self.execute("SET statement_timeout = 0", ())  # a large table takes its time
         self.query(_LOCK_MIGRATIONS, ())
 
     def _lock(self, owner: str, lock: str) -> None:
