@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from heliograph.actions.snapshots import SnapshotOptions
 from heliograph.net.public import is_public
 from heliograph.ntf.actions.options import ActionOptions
-from heliograph.ntf.cluster.roster import LEASE
+from heliograph.ntf.cluster.roster import LEASE, MAX_LEASE
 from heliograph.ntf.limits import NtfLimits
 from heliograph.ntf.push.options import PushOptions
 from heliograph.ntf.push.outbox import OutboxSettings
@@ -289,7 +289,7 @@ class ProcessOptions:
         "After how long without a sign of life others take over the work of a process.",
         unit="seconds",
         minimum=1,
-        maximum=60,
+        maximum=MAX_LEASE,
     )
 
     def check(self) -> Iterator[tuple[str, str]]:

@@ -36,7 +36,7 @@ def settled(roster: Roster) -> tuple[Roster, int]:
         before = roster
         for number in roster.members:
             ready = {key: roster.shards[key].generation for key in roster.owned_by(number)}
-            after = core.update(roster, number, 0, LEASE, ready=ready)
+            after = core.update(roster, number, 0, ready=ready)
             count += (moved := moves(roster, after))
             assert not moved or unevenness(after) < unevenness(roster)
             roster = after
@@ -99,7 +99,7 @@ def test_a_shard_that_becomes_busy_is_relieved_of_others() -> None:
 def test_free_shards_go_to_the_idlest_the_largest_first() -> None:
     roster = a_roster(Load(3_000), *[Load(1_000)] * 3, members=2)
     free = {key: replace(shard, owner=None) for key, shard in roster.shards.items()}
-    after = core.update(replace(roster, shards=free), TWO, 0, LEASE)
+    after = core.update(replace(roster, shards=free), TWO, 0)
     assert after.owned_by(ONE) == {(0, 0)}
     assert after.left_by(ONE) == after.left_by(TWO) == set()
 

@@ -20,7 +20,7 @@ IDLE_TIMEOUT = 3_000
 
 def updated(roster: Roster, process_id: int, now: int = 1_000, **options: bool) -> Roster:
     removable = roster.members if options.get("may_remove", True) else ()
-    return core.update(roster, process_id, now, LEASE, removable=removable)
+    return core.update(roster, process_id, now, removable=removable)
 
 
 def members(*numbers: int, leaving: int | None = None, expired: int | None = None) -> Roster:
@@ -85,11 +85,11 @@ def test_every_state_and_event(state: str, event: str) -> None:
         case "updated":
             roster = updated(roster, ONE)
         case "ready":
-            roster = core.update(roster, ONE, 1_000, LEASE, ready={KEY: 0})
+            roster = core.update(roster, ONE, 1_000, ready={KEY: 0})
         case "ready too late":
-            roster = core.update(roster, ONE, 1_000, LEASE, ready={KEY: -1})
+            roster = core.update(roster, ONE, 1_000, ready={KEY: -1})
         case "measured":
-            roster = core.update(roster, ONE, 1_000, LEASE, loads={KEY: LOAD})
+            roster = core.update(roster, ONE, 1_000, loads={KEY: LOAD})
         case "other updated":
             roster = updated(roster, TWO)
         case "renewed":
@@ -124,7 +124,7 @@ def test_a_lease_is_renewed_and_nothing_else() -> None:
     roster = members(ONE, TWO, expired=TWO)
     renewed = core.renew(roster, ONE, 7_000, LEASE)
     assert renewed == Roster({**roster.members, ONE: Member(12_000)})
-    assert core.update(renewed, ONE, 7_000, LEASE) == renewed
+    assert core.update(renewed, ONE, 7_000) == renewed
 
 
 def test_the_last_member_that_leaves_keeps_what_nobody_takes() -> None:
@@ -137,8 +137,15 @@ def test_a_lease_that_is_longer_than_can_be_is_shortened() -> None:
     """As after a fail-over to a server whose clock is late."""
     roster = Roster({ONE: Member(2_000), TWO: Member(10**12)})
     shortened = updated(roster, ONE).members[TWO]
-    assert shortened == Member(1_000 + core.MAX_LEASES * LEASE)
+    assert shortened == Member(1_000 + int(core.MAX_LEASE * 1000))
     assert updated(Roster({ONE: Member(2_000), TWO: shortened}), ONE).members[TWO] == shortened
+
+
+def test_the_longest_lease_is_kept_whatever_the_lease_of_others() -> None:
+    """A member pushes until its own lease ends, by its own clock."""
+    longest = Member(1_000 + int(core.MAX_LEASE * 1000))
+    roster = Roster({ONE: Member(2_000), TWO: longest})
+    assert updated(roster, ONE).members[TWO] == longest
 
 
 def test_shards_are_balanced_and_stay() -> None:
@@ -252,7 +259,6 @@ class Cluster(RuleBasedStateMachine):
             self.stored,
             number,
             self.now,
-            LEASE,
             removable=self._unlocked() if node.clock.may_remove(self.now / 1000) else (),
             ready=node.listening if is_ready else {},
             loads=loads,

@@ -280,7 +280,7 @@ async def test_a_shard_that_comes_back_is_subscribed_again(
         def move(tx: Transaction) -> None:
             before = tables.load(tx)
             leaving = {**before.members, member.process_id: Member(2**62, is_leaving=True)}
-            after = roster.update(Roster(leaving, before.shards), late.process_id, 0, 1)
+            after = roster.update(Roster(leaving, before.shards), late.process_id, 0)
             tables.store(tx, before, replace(before, shards=after.shards))
 
         [subscriber] = one.router.subscribers.values()
@@ -483,11 +483,14 @@ async def test_others_are_refused(tmp_path: Path) -> None:
             await NtfRouter.start(cluster.url, {})
 
 
-async def test_tables_edited_by_hand_are_repaired(tmp_path: Path) -> None:
+async def test_tables_edited_by_hand_are_repaired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Owners that do not exist, shards that are gone, dead processes without an end.
 
     One of these would be the leader.
     """
+    monkeypatch.setattr(roster, "MAX_LEASE", 5.0)
     async with a_cluster(tmp_path, 1, replace(CLUSTER, lease=0.5)) as cluster:
         [one] = cluster.members
         member = member_of(one)

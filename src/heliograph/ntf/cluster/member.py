@@ -250,7 +250,7 @@ class ClusterMember:
 
     async def update(self) -> None:
         """Update the roster, and learn what this process owns."""
-        lease, ready, loads = int(self._clock.lease * 1000), self.ready(), self.measure()
+        ready, loads = self.ready(), self.measure()
 
         def update(tx: Transaction) -> _Update:
             splits = tables.splits(tx)  # waits until those before in order have ended
@@ -263,7 +263,6 @@ class ClusterMember:
                 before,
                 self.process_id,
                 now,
-                lease,
                 removable=removable,
                 ready=ready,
                 loads=loads,

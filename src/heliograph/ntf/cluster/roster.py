@@ -21,6 +21,7 @@ from heliograph.ntf.cluster.load import NO_LOAD, Load
 
 __all__ = [
     "LEASE",
+    "MAX_LEASE",
     "LeaseClock",
     "Member",
     "Roster",
@@ -35,8 +36,8 @@ __all__ = [
 LEASE = 5.0
 """Seconds after its last renewal from which others may remove a member."""
 
-MAX_LEASES = 10
-"""Leases that a member may be ahead: more is an edited table, or a clock that was set back."""
+MAX_LEASE = 60.0
+"""The longest lease, in seconds: more is an edited table, or a clock that was set back."""
 
 UNEVEN, EVEN = 0.3, 0.1
 """Parts of its load by which a member may exceed another: from the first on shards move, until the
@@ -108,7 +109,6 @@ def update(
     roster: Roster,
     process_id: int,
     now: int,
-    lease: int,
     *,
     removable: Collection[int] = (),
     ready: Mapping[ShardId, int] = MappingProxyType({}),
@@ -121,7 +121,7 @@ def update(
     without an owner, or of one that has too much to do, to others. Leases that are longer than can
     be are shortened.
     """
-    latest = now + MAX_LEASES * lease
+    latest = now + int(MAX_LEASE * 1000)
     members = {
         number: replace(member, expires_at=min(member.expires_at, latest))
         for number, member in roster.members.items()
