@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from heliograph.cli.actions import NO_STORE, add_action
 from heliograph.cli.arguments import Subparsers
-from heliograph.db.database import Migration, migrate
+from heliograph.db.database import Migration, alone, migrate
 from heliograph.db.dialects import Dialect, open_dialect
 from heliograph.runtime import process
 from heliograph.runtime.config.sections import SQLITE, Store
@@ -112,8 +112,13 @@ def run_copy(options: argparse.Namespace, form: TransferFormat[R]) -> int:
         raise StartError(NO_STORE)
     progress = Progress()
     UnfinishedImport(options.dir).refuse(form.part)
-    with process.lock(options.dir), store_errors():
-        copied = copy_database(url, given.url_in(options.dir, ""), form.migrations, progress)
+    target = given.url_in(options.dir, "")
+    with ExitStack() as stack:
+        stack.enter_context(process.lock(options.dir))
+        stack.enter_context(store_errors())
+        for each in {url, target}:
+            stack.enter_context(alone(each))
+        copied = copy_database(url, target, form.migrations, progress)
     progress.end()
     for table, count in copied.items():
         print(f"{table:<22} {count:>10}")
@@ -140,9 +145,11 @@ def run_import(options: argparse.Namespace, form: TransferFormat[R]) -> int:
     with ExitStack() as stack:
         stack.enter_context(process.lock(directory))
         stack.enter_context(store_errors())
-        if options.dry_run and not _exists(url):
+        is_new = not _exists(url)
+        if options.dry_run and is_new:
             url = f"{SQLITE}{stack.enter_context(tempfile.TemporaryDirectory())}/empty.db"
-        if not options.dry_run or not _exists(url):
+        stack.enter_context(alone(url))
+        if is_new or not options.dry_run:
             migrate(url, form.migrations)
         dialect = stack.enter_context(opened(url, read_only=False))
         stack.enter_context(file_errors())

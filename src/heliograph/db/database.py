@@ -11,7 +11,8 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -221,6 +222,14 @@ class Database(Closing):
         await asyncio.to_thread(self._reader.stop)
         if self._urgent is not None:
             await asyncio.to_thread(self._urgent.stop)
+
+
+@contextmanager
+def alone(url: str) -> Iterator[None]:
+    """Keep routers, which may run on other machines, from a database. Raises `DatabaseOwned`."""
+    with closing(open_dialect(url)) as dialect:
+        dialect.lock_exclusively(f"heliograph {secrets.token_hex(16)}")
+        yield
 
 
 def _probe(transaction: Transaction, size: int) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from heliograph import __version__
 from heliograph.actions.pairing import pair_secret
 from heliograph.actions.snapshots import export_snapshots
-from heliograph.db.database import migrate
+from heliograph.db.database import alone, migrate
 from heliograph.db.dialects import check_store
 from heliograph.journal.hashing import Hasher
 from heliograph.journal.identity import journal_identity
@@ -147,8 +147,10 @@ def maintain(config: NtfConfig, directory: Path) -> None:
     make_providers(config, directory)
     stats = _stats(config, directory, Stats())
     with store_errors():
-        check_store(config.store_url(directory))
-        migrate(config.store_url(directory), MIGRATIONS)
+        url = config.store_url(directory)
+        check_store(url)
+        with alone(url):
+            migrate(url, MIGRATIONS)
     stats.try_save()
 
 

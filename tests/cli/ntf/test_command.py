@@ -25,6 +25,7 @@ from heliograph.wire.ntf.tokens import APNSDeviceToken, PushProvider, TokenStatu
 from heliograph.wire.primitives import b64encode
 from heliograph.wire.table import PING, PONG
 from tests.cli.processes import TIMEOUT, Start, ready, run as run_command, starting, stop
+from tests.db.postgres import shared_postgres
 from tests.ntf.reference.test_ini import INI
 from tests.ntf.reference.test_storelog import ID, SCREATE, TCREATE
 from tests.ports import steady_port
@@ -353,6 +354,26 @@ def test_workers_are_checked_before_a_restart(directory: Path) -> None:
     done = run(*check, HELIOGRAPH_NTF_STORE_URL=url)
     assert done.returncode == 1
     assert "did you mean port?" in done.stderr
+
+
+def test_what_changes_a_store_is_refused_while_a_router_uses_it(
+    directory: Path, tmp_path: Path, start: Start
+) -> None:
+    """From a copy of the directory, too, as on another machine: what it does would be lost."""
+    other = tmp_path / "other"
+    shutil.copytree(directory, other)
+    environ = {"HELIOGRAPH_NTF_STORE_URL": shared_postgres().new_url()}
+    assert run("start", "--maintenance", "--dir", directory, **environ).returncode == 0
+    ready(start("--dir", directory, "--workers", 1, **environ))
+    (tmp_path / "log").touch()
+    for command in (
+        ("start", "--maintenance"),
+        ("import", tmp_path / "log"),
+        ("copy-store", "--to", f"sqlite:///{tmp_path}/copy.db"),
+    ):
+        done = run(*command, "--dir", other, **environ)
+        assert (done.returncode, done.stdout) == (1, ""), command
+        assert "another router uses this database" in done.stderr
 
 
 def test_no_router_there(tmp_path: Path) -> None:
