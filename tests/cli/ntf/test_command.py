@@ -163,7 +163,7 @@ async def test_test_tokens_are_refused_unless_allowed(directory: Path, start: St
     token_id = await register(ready(process), PushProvider.APNS_TEST)
 
     async def text() -> str:
-        traced = run("trace", b64encode(token_id), "--dir", directory)
+        traced = run("trace", "--dir", directory, "--", b64encode(token_id))
         assert traced.returncode == 0, traced.stderr
         return traced.stdout
 
@@ -175,7 +175,9 @@ async def test_test_tokens_are_refused_unless_allowed(directory: Path, start: St
         assert words in await text()
     assert "00ff" not in await text()
     assert stop(process)[0] == 0
-    traced = json.loads(run("trace", b64encode(token_id), "--dir", directory, "--json").stdout)
+    traced = json.loads(
+        run("trace", "--dir", directory, "--json", "--", b64encode(token_id)).stdout
+    )
     assert [push["kind"] for push in traced["pending_pushes"]] == ["verification"]
 
 
@@ -190,9 +192,11 @@ async def test_trace_backup_export_while_it_runs(
     address = ready(process)
     token_id = await register(address)
     name = b64encode(token_id)
-    assert "CONFIRMED" in run("trace", name, "--dir", directory).stdout
+    assert "CONFIRMED" in run("trace", "--dir", directory, "--", name).stdout
     assert "no such token" in run("trace", ID, "--dir", directory).stderr
     assert "base64url" in run("trace", "?", "--dir", directory).stderr
+    dashed = b64encode(b"\xfb" * 24)  # begins with a dash
+    assert "no such token" in run("trace", "--dir", directory, "--", dashed).stderr
     done = run("backup", tmp_path / "copy.db", "--dir", directory)
     assert done.returncode == 0, done.stderr
     with sqlite3.connect(tmp_path / "copy.db") as store:

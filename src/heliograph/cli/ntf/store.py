@@ -65,7 +65,9 @@ def add(actions: Subparsers, load: Load) -> None:
         lambda options: run_trace(options, load(options)),
         _TRACE,
     )
-    tracing.add_argument("token_id", metavar="TOKEN_ID")
+    tracing.add_argument(
+        "token_id", metavar="TOKEN_ID", help='after "--": an ID may begin with "-"'
+    )
     tracing.add_argument("--json", action="store_true", help="print JSON")
     tracing.add_argument("--journal", action="store_true", help="also read the whole journal")
 
