@@ -15,8 +15,9 @@ from heliograph.transport.server import Answer, Listener, ServerConnection
 from heliograph.wire import ntf, smp
 from heliograph.wire.addresses import Scheme, ServerAddress, SMPQueueNtf, decode_host
 from heliograph.wire.requests import Request
+from heliograph.wire.smp.fields import QueueMode
 from tests.ntf.support import NtfWorld
-from tests.smp.support import create_notified, identity, keys
+from tests.smp.support import create, create_notified, identity, keys
 from tests.waiting import until
 
 MAX_BUFFERED = 1024 * 1024
@@ -106,7 +107,7 @@ async def test_log_bytes_per_peer_byte(
     await phone.notified_of(honest)
 
 
-ANSWERS = ("MSG", "INFO", "ERR", "PONG")
+ANSWERS = ("MSG", "LNK", "INFO", "ERR", "PONG")
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
@@ -114,7 +115,11 @@ async def test_bytes_buffered_at_the_messaging_router(small_world: NtfWorld, ans
     queue = await create_notified(small_world.sender)
     assert await queue.send(small_world.sender, b"x" * 16_000) == smp.OK()
     key = queue.recipient.private
+    contact = await create(small_world.sender, mode=QueueMode.CONTACT)
+    link = smp.LSET(b"c" * 24, b"f" * 2048, b"u" * 13824)
+    assert await contact.by_recipient(small_world.sender, link) == smp.OK()
     request: ClientRequest[Any] = {
+        "LNK": ClientRequest(smp.LGET(), link.link_id),
         "MSG": ClientRequest(smp.GET(), queue.rcv_id, key),
         "INFO": ClientRequest(smp.QUE(), queue.rcv_id, key),
         "ERR": ClientRequest(smp.SUB(), os.urandom(24), key),

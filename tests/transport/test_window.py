@@ -19,8 +19,8 @@ def _numbers(requests: list[Request[SmpCommand]]) -> list[int]:
     return [request.corr_id[0] for request in requests]
 
 
-def test_commands_that_may_be_answered_by_a_message_are_bulky() -> None:
-    assert SMP.bulky_commands == {smp.SUB, smp.GET, smp.ACK}
+def test_commands_that_may_be_answered_by_a_message_or_link_data_are_bulky() -> None:
+    assert SMP.bulky_commands == {smp.SUB, smp.GET, smp.ACK, smp.LGET, smp.LKEY}
     assert NTF.bulky_commands == frozenset()
 
 

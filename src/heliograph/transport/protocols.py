@@ -8,6 +8,7 @@ from heliograph.wire import handshakes, versions
 from heliograph.wire.addresses import Scheme
 from heliograph.wire.ntf import NTF_COMMANDS, NTF_RESPONSES, NtfCommand, NtfResponse
 from heliograph.wire.smp import (
+    LNK,
     MSG,
     NEW,
     NSUB,
@@ -75,5 +76,9 @@ SMP: Protocol[SmpCommand, SmpResponse] = Protocol(
     SMP_COMMANDS,
     SMP_RESPONSES,
     frozenset({NEW, SUB, NSUB}),
-    frozenset(command.type for command in SMP_COMMANDS.messages if MSG in command.type.responses),
+    frozenset(
+        command.type
+        for command in SMP_COMMANDS.messages
+        if not command.type.responses.isdisjoint((MSG, LNK))
+    ),
 )
