@@ -14,6 +14,7 @@ from heliograph.transport.client import ClientRequest
 from heliograph.transport.server import Answer, ServerConnection
 from heliograph.wire import smp
 from heliograph.wire.errors import ErrorCode
+from heliograph.wire.handshakes import ServiceRole
 from tests.smp.support import (
     AUTH,
     OK,
@@ -23,6 +24,7 @@ from tests.smp.support import (
     create,
     create_notified,
     keys,
+    service,
     with_settings,
 )
 from tests.waiting import until
@@ -225,3 +227,45 @@ async def test_refused_though_the_look_fails(
     monkeypatch.setattr(SmpStore, "load", fail)
     assert await alice.ask(smp.SUB(), queue.rcv_id, keys().private) == smp.ERR(ErrorCode.AUTH)
     assert "loading queues failed" in caplog.text
+
+
+# Subscriptions, repeated
+
+
+@pytest.mark.parametrize("command", ["NSUB", "NSUBS", "SUBS"])
+async def test_a_client_that_subscribes_again_and_again_has_one_load_at_a_time(
+    small_world: World, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """A load reads all that waits in the store, which everybody else reads, too."""
+    load = {"NSUB": "notifications", "NSUBS": "service_notifications", "SUBS": "waiting_queues"}
+    read = getattr(SmpStore, load[command])
+    loads, running, most = 0, 0, 0
+
+    async def counting(store: SmpStore, *arguments: Any) -> Any:
+        nonlocal loads, running, most
+        loads, running = loads + 1, running + 1
+        most = max(most, running)
+        await asyncio.sleep(0.05)
+        running -= 1
+        return await read(store, *arguments)
+
+    monkeypatch.setattr(SmpStore, load[command], counting)
+    role = {"NSUBS": ServiceRole.NOTIFIER, "SUBS": ServiceRole.MESSAGING}.get(command)
+    alice = await small_world.connect()
+    greedy = await small_world.connect(service=service(role=role) if role else None)
+    queue = await create_notified(alice)
+    await (queue.sub(greedy) if command == "SUBS" else queue.nsub(greedy))
+    session = greedy.client.established.service
+    request: ClientRequest[Any] = queue.nsubscribing()
+    if session is not None:
+        kind = smp.SUBS if command == "SUBS" else smp.NSUBS
+        request = ClientRequest(kind(0), session.service_id, session.key)
+    await greedy.ask_many([request] * 300)
+    await queue.send(alice, b"hello")
+    if command == "SUBS":
+        while not isinstance(await greedy.push(), smp.MSG):
+            pass
+    else:
+        assert isinstance(await greedy.push(queue.notifier_id), smp.NMSG)
+    assert most == 1
+    assert loads < 20

@@ -35,6 +35,9 @@ class ServiceCommands:
         self._services = services
         self._messages = messages
         self._tasks = tasks
+        self._subscribed: set[SmpClient] = set()
+        """Clients that sent SUBS and wait for the messages of their service."""
+        self._delivering: set[SmpClient] = set()
 
     def nsubs(self, client: SmpClient, request: Request[smp.NSUBS], _: None) -> SmpResponse | None:
         service = self._context.services[request.entity_id]
@@ -48,9 +51,22 @@ class ServiceCommands:
             return smp.ERR(ErrorCode.CMD_PROHIBITED)
         service = self._context.services[request.entity_id]
         self._services.take_all(client, service)
-        deliver = self._deliver_all(client, service.service_id)
-        self._tasks.spawn(deliver, name="deliver messages of a service")
+        self._subscribed.add(client)
+        if client not in self._delivering:
+            self._delivering.add(client)
+            deliver = self._deliver(client, service.service_id)
+            self._tasks.spawn(deliver, name="deliver messages of a service")
         return smp.SOKS(service.count, service.ids_hash)
+
+    async def _deliver(self, client: SmpClient, service_id: bytes) -> None:
+        """Deliver once for all SUBS that a client sends meanwhile, one delivery at a time."""
+        try:
+            while client in self._subscribed:
+                self._subscribed.discard(client)
+                await self._deliver_all(client, service_id)
+        finally:
+            self._subscribed.discard(client)
+            self._delivering.discard(client)
 
     async def _deliver_all(self, client: SmpClient, service_id: bytes) -> None:
         context, after = self._context, b""

@@ -13,7 +13,8 @@ Those of one notifier are sent in the order of their messages.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from heliograph.db.errors import DatabaseError
@@ -43,6 +44,14 @@ ReadPage = Callable[[int, int], Awaitable[list[StoredNotification]]]
 """Reads a page of stored notifications: those after a `seq`, up to a limit."""
 
 
+@dataclass(slots=True)
+class _Backlog:
+    """Subscriptions whose stored notifications are to be loaded."""
+
+    notifier_ids: dict[bytes, None] = field(default_factory=dict)
+    service: ServiceRecord | None = None
+
+
 class NotificationDelivery:
     def __init__(
         self,
@@ -61,7 +70,9 @@ class NotificationDelivery:
         self._due: set[SmpClient] = set()
         self._unconfirmed: set[SmpClient] = set()
         self._removals = Removals()
-        self._new: dict[SmpClient, list[bytes]] = {}
+        self._new: dict[SmpClient, _Backlog] = {}
+        self._loading: set[SmpClient] = set()
+        """Clients with a load in progress; what they subscribe meanwhile is loaded after it."""
         self._tasks = TaskScope()
 
     @property
@@ -81,15 +92,12 @@ class NotificationDelivery:
 
     def subscribed(self, client: SmpClient, notifier_id: bytes) -> None:
         """Mark the stored notifications of a notifier for the next `load`."""
-        if client not in self._new:
-            client.outbox.begin_load()  # new notifications must not overtake waiting ones
-            self._new[client] = []
-        self._new[client].append(notifier_id)
+        self._backlog(client).notifier_ids[notifier_id] = None
 
     def service_subscribed(self, client: SmpClient, service: ServiceRecord) -> None:
+        """Mark the stored notifications of a service for the next `load`."""
         self.remove_confirmed()
-        client.outbox.begin_load()
-        self._load(client, self._pages_of_service(service))
+        self._backlog(client).service = service
 
     def withdraw(self, client: SmpClient, notifier_id: bytes) -> None:
         """Stop delivering a notifier that left the client's service."""
@@ -117,12 +125,12 @@ class NotificationDelivery:
     # Driven by the router.
 
     def load(self) -> None:
-        """Load what is stored for the notifiers subscribed since the last call."""
+        """Load what is stored for the notifiers and services subscribed since the last call."""
         if not self._new:
             return
-        new, self._new = self._new, {}
-        for client, notifier_ids in new.items():
-            self._load(client, self._pages_of_notifiers(notifier_ids))
+        for client in self._new.keys() - self._loading:
+            self._loading.add(client)
+            self._tasks.spawn(self._fetch_new(client), name="load notifications")
 
     def committed(self) -> None:
         """Deliver at once after a commit, if the interval is 0."""
@@ -240,16 +248,28 @@ class NotificationDelivery:
     def _catch_up(self, client: SmpClient) -> None:
         """Load what the outbox had no room for."""
         client.outbox.begin_catch_up()
-        pages = self._pages_of_notifiers(list(client.notifiers))
-        if client.serving is not None:
-            pages += self._pages_of_service(client.serving)
-        self._load(client, pages, at_once=True)
+        pages = self._pages(client.notifiers, client.serving)
+        self._tasks.spawn(self._fetch(client, pages, at_once=True), name="load notifications")
 
-    def _load(self, client: SmpClient, pages: Sequence[ReadPage], *, at_once: bool = False) -> None:
+    def _backlog(self, client: SmpClient) -> _Backlog:
+        if client not in self._new:
+            client.outbox.begin_load()  # new notifications must not overtake waiting ones
+            self._new[client] = _Backlog()
+        return self._new[client]
+
+    async def _fetch_new(self, client: SmpClient) -> None:
+        """Load what a client has subscribed, once for all commands during the last load.
+
+        However often a client subscribes, one of its loads runs at a time.
+        """
+        while (new := self._new.pop(client, None)) is not None:
+            await self._fetch(client, self._pages(new.notifier_ids, new.service))
+        self._loading.discard(client)
+
+    async def _fetch(
+        self, client: SmpClient, pages: Sequence[ReadPage], *, at_once: bool = False
+    ) -> None:
         """Load stored notifications; the caller has begun the load in the outbox."""
-        self._tasks.spawn(self._fetch(client, pages, at_once), name="load notifications")
-
-    async def _fetch(self, client: SmpClient, pages: Sequence[ReadPage], at_once: bool) -> None:
         try:
             for read_page in pages:
                 await self._fetch_pages(client, read_page)
@@ -281,11 +301,12 @@ class NotificationDelivery:
                 return
             after = page[-1].seq
 
-    def _pages_of_notifiers(self, notifier_ids: Sequence[bytes]) -> list[ReadPage]:
-        return [
+    def _pages(self, notifiers: Collection[bytes], service: ServiceRecord | None) -> list[ReadPage]:
+        notifier_ids = list(notifiers)
+        pages: list[ReadPage] = [
             partial(self._store.notifications, notifier_ids[start : start + MAX_IN])
             for start in range(0, len(notifier_ids), MAX_IN)
         ]
-
-    def _pages_of_service(self, service: ServiceRecord) -> list[ReadPage]:
-        return [partial(self._store.service_notifications, service.service_id)]
+        if service is not None:
+            pages.append(partial(self._store.service_notifications, service.service_id))
+        return pages
