@@ -50,6 +50,7 @@ def test_every_setting_arrives(tmp_path: Path) -> None:
             max_connections=10,
             max_in_flight=80,
             max_in_flight_each=10,
+            max_in_flight_of_one=2,
             connect_timeout=1,
             request_timeout=2,
             retry_after=3,

@@ -146,10 +146,16 @@ class ProxyOptions:
         " destinations: with this, they can reach the router's own network.",
     )
     max_connections: int = option(
-        1000, "How many sessions with other routers may be open.", minimum=1
+        1000,
+        "How many sessions with other routers may be open; for another, the one that has not"
+        " answered for the longest time is closed. A quarter as many may be in the making.",
+        minimum=1,
     )
     max_in_flight: int = option(
-        8192, "How many forwarded commands may wait for an answer, 16 KB each.", minimum=1
+        8192,
+        "How many forwarded commands may wait for an answer, 16 KB each; of more, the oldest times"
+        " out. Senders of one address, or of one IPv6 /64, may have a 32nd of them.",
+        minimum=1,
     )
     connect_timeout: float = option(
         45.0, "How long to wait for a connection to another router.", unit="seconds", above=0
@@ -200,6 +206,7 @@ class ProxyOptions:
             max_connections=self.max_connections,
             max_in_flight=self.max_in_flight,
             max_in_flight_each=max(1, self.max_in_flight // 8),
+            max_in_flight_of_one=max(1, self.max_in_flight // 32),
             connect_timeout=self.connect_timeout,
             request_timeout=self.request_timeout,
             retry_after=self.retry_after,

@@ -5,6 +5,7 @@ sender and PFWD repeats. A failed attempt is remembered, for longer each time, s
 destination costs few attempts and not one for each sender.
 """
 
+import asyncio
 import os
 import time
 from dataclasses import dataclass, field
@@ -49,6 +50,8 @@ OFFERED = VersionRange(SMP_SENDING_PROXY, 17)
 """The versions that PKEY may name: not the newest, so that early adopters do not stand out."""
 
 MAX_FAILURES = 10_000
+CONNECTING_DIVISOR = 4
+"""Attempts to connect that run at a time: this part of the sessions that may be open."""
 FIRST_RETRY = 1.0
 """Seconds: a router that restarts is tried again soon, one that stays away ever more seldom."""
 
@@ -76,7 +79,7 @@ class Relay:
     pkey: smp.PKEY
     key: bytes = field(repr=False)
     in_flight: int = 0
-    used_at: float = 0.0
+    answered_at: float = 0.0
 
 
 class _Failure(NamedTuple):
@@ -101,9 +104,11 @@ class Relays:
         self._by_address: dict[ServerAddress, Relay] = {}
         self._by_session: dict[bytes, Relay] = {}
         self._connecting = SharedTasks[ServerAddress, Relay]("connect to a destination")
+        self._max_connecting = max(settings.max_connections // CONNECTING_DIVISOR, 1)
         self._failures: dict[ServerAddress, _Failure] = {}
         self._backoff = Backoff(min(FIRST_RETRY, settings.retry_after), settings.retry_after, 0)
-        self._in_flight = 0
+        self._waiting: dict[asyncio.Timeout, None] = {}
+        """Forwarded commands that wait for their answers, the oldest first."""
 
     def __len__(self) -> int:
         """Return how many sessions there are."""
@@ -112,7 +117,7 @@ class Relays:
     @property
     def in_flight(self) -> int:
         """Return how many forwarded commands wait for their answers."""
-        return self._in_flight
+        return len(self._waiting)
 
     def connected(self, address: ServerAddress) -> Relay | None:
         return self._by_address.get(address)
@@ -121,11 +126,8 @@ class Relays:
         return self._by_session.get(session_id)
 
     def has_room(self, relay: Relay) -> bool:
-        """Return whether another command may be forwarded now."""
-        return (
-            relay.in_flight < self.settings.max_in_flight_each
-            and self._in_flight < self.settings.max_in_flight
-        )
+        """Return whether another command may be forwarded there now."""
+        return relay.in_flight < self.settings.max_in_flight_each
 
     async def connect(self, address: ServerAddress) -> Relay:
         """Return a session with the destination. Raises `RelayError`."""
@@ -135,23 +137,36 @@ class Relays:
         failure = self._failures.get(address)
         if failure is not None and time.monotonic() < failure.retry_at:
             raise RelayError(failure.error)
-        if address not in self._connecting:
-            await self._make_room()
+        if address not in self._connecting and len(self._connecting) >= self._max_connecting:
+            raise RelayError(NETWORK)
         try:
             return await self._connecting.run(address, partial(self._connect, address))
         except ScopeClosed:
             raise RelayError(NETWORK) from None
 
     async def forward(self, relay: Relay, corr_id: bytes, command: smp.PFWD) -> smp.PRES:
-        """Forward a command and return the answer. Raises `RelayError`."""
+        """Forward a command and return the answer. Raises `RelayError`.
+
+        Of too many in flight, the oldest times out: an answer takes a moment, so its destination
+        is the most suspicious.
+        """
+        if len(self._waiting) >= self.settings.max_in_flight:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.reschedule(asyncio.get_running_loop().time())
+        waiting = asyncio.timeout(None)
+        self._waiting[waiting] = None
         relay.in_flight += 1
-        self._in_flight += 1
-        relay.used_at = time.monotonic()
         try:
-            return await self._forward(relay, corr_id, command)
+            async with waiting:
+                answer = await self._forward(relay, corr_id, command)
+        except TimeoutError:
+            raise RelayError(TIMEOUT) from None
         finally:
+            self._waiting.pop(waiting, None)
             relay.in_flight -= 1
-            self._in_flight -= 1
+        relay.answered_at = time.monotonic()
+        return answer
 
     async def close(self) -> None:
         await self._connecting.close()
@@ -182,6 +197,8 @@ class Relays:
             self._failed(address, exc.error)
             raise
         self._failures.pop(address, None)
+        if len(self._by_address) >= self.settings.max_connections:
+            self._close_one()
         self._by_address[address] = relay
         self._by_session[relay.pkey.session_id] = relay
         if not relay.client.is_connected:
@@ -212,16 +229,11 @@ class Relays:
             await client.close()
             raise
 
-    async def _make_room(self) -> None:
-        """Close the idle session that was not used for the longest time, if there are too many."""
-        if len(self._by_address) + len(self._connecting) < self.settings.max_connections:
-            return
-        idle = [relay for relay in self._by_address.values() if not relay.in_flight]
-        if not idle:
-            raise RelayError(NETWORK)
-        oldest = min(idle, key=lambda relay: relay.used_at)
-        self._drop(oldest)
-        await oldest.client.close()
+    def _close_one(self) -> None:
+        """Close the session whose destination has not answered for the longest time."""
+        silent = min(self._by_address.values(), key=lambda relay: relay.answered_at)
+        self._drop(silent)
+        silent.client.abort()
 
     def _disconnected(self, client: Client) -> None:
         for relay in tuple(self._by_address.values()):
@@ -249,7 +261,7 @@ def _relay(address: ServerAddress, client: Client) -> Relay:
         raise RelayError(NO_SERVER_KEY)
     pkey = smp.PKEY(established.session.session_id, versions, auth)
     key = box_key(peer_key, established.session_private)
-    return Relay(address, client, pkey, key, used_at=time.monotonic())
+    return Relay(address, client, pkey, key, answered_at=time.monotonic())
 
 
 def _connect_error(error: ClientError) -> ErrorType:

@@ -42,6 +42,8 @@ class ProxySettings:
     max_in_flight: int = 8192
     max_in_flight_each: int = 1024
     """Forwarded commands that wait for one destination."""
+    max_in_flight_of_one: int = 256
+    """Forwarded commands of one sender's address that wait."""
     connect_timeout: float = 45.0
     request_timeout: float = 30.0
     retry_after: float = 30.0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from heliograph.smp.commands import proxy
 from heliograph.smp.settings import ProxySettings, Rules
 from heliograph.wire import smp
 from heliograph.wire.addresses import ServerAddress, decode_host
@@ -29,6 +30,7 @@ from tests.smp.support import (
     AUTH,
     OK,
     PROHIBITED,
+    Peer,
     World,
     a_world,
     create,
@@ -54,8 +56,8 @@ async def destination(tmp_path: Path) -> AsyncIterator[World]:
         yield world
 
 
-async def sender_of(proxy: World, destination: World) -> ProxiedSender:
-    return await ProxiedSender.open(await proxy.connect(), destination.address)
+async def sender_of(world: World, destination: World) -> ProxiedSender:
+    return await ProxiedSender.open(await world.connect(), destination.address)
 
 
 async def test_send_and_secure(small_world: World, destination: World) -> None:
@@ -295,6 +297,105 @@ async def test_commands_in_flight_are_bounded(small_world: World, destination: W
     assert answers == [TIMEOUT] * 5
     assert len(destination.router.clients) == 1
     assert small_world.router.relays.in_flight == 0
+
+
+def is_silent(world: World) -> None:
+    """From now on the router answers no command."""
+    world.router.received = lambda connection, requests: None  # type: ignore[method-assign]
+
+
+async def from_address(world: World, address: str) -> Peer:
+    """A peer that the router takes to come from this address."""
+    before = {*world.router.clients}
+    peer = await world.connect()
+    await until(lambda: world.router.clients - before)
+    [client] = world.router.clients - before
+    client.address = address
+    return peer
+
+
+@pytest.mark.parametrize("settings", [with_settings(proxy=ProxySettings(max_connections=1))])
+async def test_a_destination_that_never_answers_makes_room(
+    small_world: World, destination: World, tmp_path: Path
+) -> None:
+    """Also while commands wait for it: else one sender could occupy all sessions."""
+    (tmp_path / "other").mkdir()
+    async with a_world(new_store("sqlite", tmp_path / "other")) as other:
+        queue = await create(await other.connect())
+        rogue = await sender_of(small_world, destination)
+        is_silent(destination)
+        waiting = asyncio.create_task(rogue.ask(SEND, b"s" * 24))
+        await until(lambda: small_world.router.relays.in_flight)
+        honest = await sender_of(small_world, other)
+        assert await waiting == NETWORK
+        assert await honest.ask(SEND, queue.snd_id) == OK
+        assert len(small_world.router.relays) == 1
+
+
+@pytest.mark.parametrize("settings", [with_settings(proxy=ProxySettings(max_in_flight=4))])
+async def test_of_too_many_commands_the_oldest_times_out(
+    small_world: World, destination: World, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    async with a_world(new_store("sqlite", tmp_path / "other")) as other:
+        queue = await create(await other.connect())
+        rogue = await sender_of(small_world, destination)
+        honest = await ProxiedSender.open(rogue.peer, other.address)
+        is_silent(destination)
+        waiting = [asyncio.create_task(rogue.ask(SEND, b"s" * 24)) for _ in range(4)]
+        await until(lambda: small_world.router.relays.in_flight == 4)
+        assert await honest.ask(SEND, queue.snd_id) == OK
+        done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        assert [task.result() for task in done] == [TIMEOUT]
+        assert small_world.router.relays.in_flight == 3
+        for client in tuple(destination.router.clients):
+            client.connection.abort()
+        assert [task.result() for task in (await asyncio.wait(waiting))[0] - done] == [NETWORK] * 3
+
+
+@pytest.mark.parametrize("settings", [with_settings(proxy=ProxySettings(max_in_flight_of_one=2))])
+async def test_the_senders_of_one_address_share_what_they_have_in_flight(
+    small_world: World, destination: World
+) -> None:
+    peers = [await from_address(small_world, f"192.0.2.{last}") for last in (1, 1, 2)]
+    first, second, other = [await ProxiedSender.open(peer, destination.address) for peer in peers]
+    is_silent(destination)
+    waiting = [asyncio.create_task(one.ask(SEND, b"s" * 24)) for one in (first, second, other)]
+    await until(lambda: small_world.router.relays.in_flight == 3)
+    assert await second.ask(SEND, b"s" * 24) == TIMEOUT
+    for client in tuple(destination.router.clients):
+        client.connection.abort()
+    assert await asyncio.gather(*waiting) == [NETWORK] * 3
+    again = await ProxiedSender.open(first.peer, destination.address)
+    asking = asyncio.create_task(again.ask(SEND, b"s" * 24))
+    await until(lambda: small_world.router.relays.in_flight == 1)
+    asking.cancel()
+
+
+@pytest.mark.parametrize("settings", [with_settings(proxy=ProxySettings(max_connections=8))])
+async def test_destinations_that_are_silent_close_no_session(
+    small_world: World, destination: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 8 sessions, 2 may be dialed at a time, and by the senders of one address 1."""
+    monkeypatch.setattr(proxy, "MAX_CONNECTING", 1)
+    queue = await create(await destination.connect())
+    sender = await sender_of(small_world, destination)
+    attackers = [await from_address(small_world, f"192.0.2.{last}") for last in (1, 1, 2, 3)]
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = str(silent.getsockname()[1])
+
+        def dial(peer: Peer) -> "asyncio.Task[object]":
+            address = replace(destination.address, port=port, fingerprint=os.urandom(32))
+            return asyncio.create_task(peer.ask(smp.PRXY(address)))
+
+        first, second, other, last = [dial(peer) for peer in attackers]
+        assert await second == TIMEOUT
+        assert await last == NETWORK
+        assert not first.done()
+        assert not other.done()
+        assert await sender.ask(SEND, queue.snd_id) == OK
+        for task in (first, other):
+            task.cancel()
 
 
 async def test_a_router_is_its_own_destination(small_world: World) -> None:

@@ -3,6 +3,7 @@
 import hmac
 from collections import Counter
 
+from heliograph.runtime.limits import is_loopback, network_of
 from heliograph.smp.clients.clients import SmpClient
 from heliograph.smp.context import CommandContext
 from heliograph.smp.counters import RelayOutcome
@@ -15,7 +16,10 @@ from heliograph.wire.requests import Request
 from heliograph.wire.smp import SmpResponse
 
 MAX_CONNECTING = 32
-"""Sessions that one client may be waiting for."""
+"""Sessions that the clients of one address may be waiting for."""
+
+Origin = SmpClient | str
+"""Whom a client is counted as: its address, or itself on this machine, as behind a Tor daemon."""
 
 
 class ProxyCommands:
@@ -23,7 +27,8 @@ class ProxyCommands:
         self._context = context
         self._relays = relays
         self._tasks = tasks
-        self._connecting: Counter[SmpClient] = Counter()
+        self._connecting: Counter[Origin] = Counter()
+        self._in_flight: Counter[Origin] = Counter()
 
     def prxy(self, client: SmpClient, request: Request[smp.PRXY], _: None) -> SmpResponse | None:
         command = request.command
@@ -33,11 +38,13 @@ class ProxyCommands:
         if relay is not None:
             self._session_requested(command.server, None)
             return relay.pkey
-        if self._connecting[client] >= MAX_CONNECTING:
+        origin = _origin(client)
+        if self._connecting[origin] >= MAX_CONNECTING:
             self._session_requested(command.server, TIMEOUT)
             return smp.ERR(TIMEOUT)
-        self._connecting[client] += 1
-        self._tasks.spawn(self._connect(client, request), name="connect for a sender")
+        self._connecting[origin] += 1
+        connecting = self._tasks.spawn(self._connect(client, request), name="connect for a sender")
+        connecting.add_done_callback(lambda _: _uncount(self._connecting, origin))
         return None
 
     def pfwd(self, client: SmpClient, request: Request[smp.PFWD], _: None) -> SmpResponse | None:
@@ -46,10 +53,16 @@ class ProxyCommands:
         if relay is None:
             observer.command_relayed(RelayOutcome.CONNECT, own=False)
             return smp.ERR(PROXY(ProxyFailure.NO_SESSION))
-        if not self._relays.has_room(relay):
+        origin = _origin(client)
+        has_share = self._in_flight[origin] < self._relays.settings.max_in_flight_of_one
+        if not (has_share and self._relays.has_room(relay)):
             observer.command_relayed(RelayOutcome.OTHER, own=self._is_own(relay.address))
             return smp.ERR(TIMEOUT)
-        self._tasks.spawn(self._forward(client, request, relay), name="forward a command")
+        self._in_flight[origin] += 1
+        forwarding = self._tasks.spawn(
+            self._forward(client, request, relay), name="forward a command"
+        )
+        forwarding.add_done_callback(lambda _: _uncount(self._in_flight, origin))
         return None
 
     async def _connect(self, client: SmpClient, request: Request[smp.PRXY]) -> None:
@@ -61,10 +74,6 @@ class ProxyCommands:
         except RelayError as exc:
             self._session_requested(server, exc.error)
             answer = smp.ERR(exc.error)
-        finally:
-            self._connecting[client] -= 1
-            if not self._connecting[client]:
-                del self._connecting[client]
         self._answer(client, request, answer)
 
     async def _forward(self, client: SmpClient, request: Request[smp.PFWD], relay: Relay) -> None:
@@ -115,3 +124,13 @@ class ProxyCommands:
             for host in server.hosts
             for domain in domains
         )
+
+
+def _origin(client: SmpClient) -> Origin:
+    return client if is_loopback(client.address) else network_of(client.address)
+
+
+def _uncount(counter: Counter[Origin], origin: Origin) -> None:
+    counter[origin] -= 1
+    if not counter[origin]:
+        del counter[origin]
