@@ -44,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 MIN_THROTTLE = 0.01
 """Seconds: a shorter pause would execute throttled commands one by one."""
+SERVICES_PER_PAGE = 5_000
+"""Unused services removed in one transaction."""
 
 
 class SmpRouter(Closing):
@@ -334,7 +336,7 @@ class SmpRouter(Closing):
             await asyncio.sleep(self.settings.expiration_interval)
 
     async def expire(self, now: float) -> None:
-        """Delete expired messages and notifications, a page at a time."""
+        """Delete expired messages and notifications, a page at a time, and unused services."""
         settings = self.settings
         before = int(now - settings.message_ttl)
         while expired := await self.store.expire_messages(before):
@@ -345,3 +347,31 @@ class SmpRouter(Closing):
             before = int(now - settings.notification_ttl)
             expired_nonces, more = await self.store.expire_notifications(before)
             self.observer.notifications_expired(expired_nonces)
+        await self._remove_unused_services()
+
+    async def _remove_unused_services(self) -> None:
+        """Remove services without queues that nobody is connected as: anybody can make any number.
+
+        One that comes back is a new service.
+        """
+        unused = [item for item in self._unused_services() if self.store.is_durable(item)]
+        for start in range(0, len(unused), SERVICES_PER_PAGE):
+            page = unused[start : start + SERVICES_PER_PAGE]
+            removed = await self.store.delete_services([item.service_id for item in page])
+            still_unused = {item.service_id for item in self._unused_services()}
+            for service_id in removed:
+                service = self.services[service_id]
+                if service_id in still_unused:
+                    del self.services[service_id]
+                    del self._services_by_fingerprint[service.fingerprint]
+                else:  # it came back meanwhile
+                    self.store.changes.services[service_id] = service
+            self.store.commit()
+
+    def _unused_services(self) -> list[ServiceRecord]:
+        used = {client.service_id for client in self.clients}
+        return [
+            service
+            for service_id, service in self.services.items()
+            if not service.count and service_id not in used
+        ]

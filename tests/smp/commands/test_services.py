@@ -1,6 +1,8 @@
 """Services: certificates, association of queues, NSUBS, take-over, counts and hashes."""
 
 import hashlib
+import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -285,3 +287,49 @@ async def test_a_service_that_is_gone_is_not_the_subscriber(world: World, alice:
     ntf = await world.connect(service=service())
     await ntf.nsubs()
     await ntf.push(queue.notifier_id)
+
+
+async def test_services_that_are_not_used_are_removed(world: World, alice: Peer) -> None:
+    used = await world.connect(service=service())
+    queue = await create_notified(alice)
+    await queue.nsub(used)
+    await used.close()
+    connected = await world.connect(service=service("A connected NTF server CA"))
+    for number in range(3):
+        stranger = await world.connect(service=service(f"Stranger {number}"))
+        await stranger.close()
+    await until(lambda: len(world.router.clients) == 2)
+    assert len(world.router.services) == 5
+    await world.router.expire(time.time())
+    known = {used.service_id, connected.service_id}
+    assert {*world.router.services} == known
+    await world.restart()
+    assert {*world.router.services} == known
+    ntf = await world.connect(service=service())
+    assert await ntf.nsubs() == smp.SOKS(1, ids_hash(queue))
+    again = await world.connect(service=service("Stranger 0"))
+    alice = await world.connect()
+    assert await queue.nsub(again) == smp.SOK(again.service_id)
+
+
+async def test_a_service_that_comes_back_while_it_is_removed(world: World, alice: Peer) -> None:
+    ntf = await world.connect(service=service())
+    queue = await create_notified(alice)
+    await ntf.close()
+    await until(lambda: len(world.router.clients) == 1)
+    delete = world.router.store.delete_services
+
+    async def deleting(service_ids: Sequence[bytes]) -> list[bytes]:
+        deleted = await delete(service_ids)
+        again = await world.connect(service=service())
+        assert again.service_id == ntf.service_id
+        return deleted
+
+    world.router.store.delete_services = deleting  # type: ignore[method-assign]
+    await world.router.expire(time.time())
+    await world.router.store.drained()
+    again = world.peers[-1]
+    assert await queue.nsub(again) == smp.SOK(ntf.service_id)
+    await world.restart()
+    again = await world.connect(service=service())
+    assert await again.nsubs() == smp.SOKS(1, ids_hash(queue))

@@ -299,6 +299,21 @@ class SmpStore:
         nonces = await self.database.write(expire)
         return nonces, len(nonces) == _EXPIRED_PAGE
 
+    async def delete_services(self, service_ids: Sequence[bytes]) -> list[bytes]:
+        """Delete those of the services that no queue is associated with, and return them."""
+        rows = await self.database.write(
+            lambda tx: tx.query_in(
+                "DELETE FROM services WHERE service_id IN {in} AND queue_count = 0"
+                " AND NOT EXISTS (SELECT 1 FROM queues q WHERE q.service_id = services.service_id"
+                " OR q.notifier_service_id = services.service_id) RETURNING service_id",
+                service_ids,
+            )
+        )
+        deleted = [service_id for (service_id,) in rows]
+        for service_id in deleted:
+            self._durable_services.pop(service_id, None)
+        return deleted
+
     async def counts(self) -> tuple[int, int, int, int]:
         """Return the numbers of queues, queues with a notifier, messages and notifications."""
 
