@@ -876,6 +876,26 @@ def test_block_of_garbage_ends_the_connection(run: Run) -> None:
     run(main())
 
 
+def test_a_flood_of_garbage_costs_no_log(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    """What arrived with the first block of garbage finds an aborted connection."""
+
+    async def behave(peer: RawServerPeer) -> None:
+        await serve_hello(peer)
+        await peer.receive_content()
+        peer.writer.write(b"\xff" * (500 * NTF.block_size))
+        await peer.writer.drain()
+
+    async def main() -> None:
+        async with raw_server(NTF, behave) as address:
+            client = await Client.connect(address)
+            with pytest.raises(Disconnected):
+                await client.request(PING())
+            await client.close()
+
+    run(main())
+    assert not caplog.records
+
+
 def test_same_answer_twice(run: Run) -> None:
     def twice(corr_id: bytes) -> bytes:
         return batch(*[b"\0" + short(corr_id) + b"\0PONG"] * 2)

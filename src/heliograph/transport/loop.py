@@ -231,12 +231,19 @@ def _handle_exception(_loop: asyncio.AbstractEventLoop, context: dict[str, objec
     exception = context.get("exception")
     if isinstance(exception, type):  # aiofastnet 1.2, when a handshake is aborted
         exception = exception()
-    if isinstance(exception, ssl.SSLError | ConnectionError | TimeoutError):
+    is_expected = isinstance(exception, ssl.SSLError | ConnectionError | TimeoutError)
+    if is_expected or (isinstance(exception, RuntimeError) and _is_closing(context)):
         logger.debug("%s: %s", message, type(exception).__name__)
     elif isinstance(exception, OSError):
         logger.warning("%s: %s (%s)", message, type(exception).__name__, exception.errno)
     else:
         logger.error("%s", message, exc_info=cast(BaseException | None, exception))
+
+
+def _is_closing(context: dict[str, object]) -> bool:
+    """Return whether a transport failed that was aborted: aiofastnet 1.2 goes on to read."""
+    transport = context.get("transport")
+    return transport is not None and cast(asyncio.BaseTransport, transport).is_closing()
 
 
 def release_memory() -> None:
