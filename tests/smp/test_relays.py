@@ -163,3 +163,18 @@ async def test_a_dead_destination_is_tried_ever_more_seldom(
     now += 1
     assert await alice.ask(smp.PRXY(destination.address)) == NETWORK
     assert attempts[-3:] == [1121, 1122, 1123]
+
+
+async def test_a_destination_that_sends_what_was_not_asked_for_is_left(
+    small_world: World, destination: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relays, "MAX_UNASKED", 300)
+    sender = await ProxiedSender.open(await small_world.connect(), destination.address)
+    [client] = destination.router.clients
+    for _ in range(3):
+        client.connection.push([Answer(b"", b"e" * 24, smp.END())] * 100)
+    queue = await create(await destination.connect())
+    assert await sender.ask(SEND, queue.snd_id) == OK
+    client.connection.push([Answer(b"", b"e" * 24, smp.END())] * 100)
+    await until(lambda: not len(small_world.router.relays))
+    assert await sender.peer.ask(smp.PRXY(destination.address)) == NETWORK

@@ -52,6 +52,8 @@ OFFERED = VersionRange(SMP_SENDING_PROXY, 17)
 MAX_FAILURES = 10_000
 CONNECTING_DIVISOR = 4
 """Attempts to connect that run at a time: this part of the sessions that may be open."""
+MAX_UNASKED = 1_000
+"""Messages that answer nothing, or too late, after which a destination is left."""
 FIRST_RETRY = 1.0
 """Seconds: a router that restarts is tried again soon, one that stays away ever more seldom."""
 
@@ -217,10 +219,22 @@ class Relays:
         onion_only = all(host.kind is HostKind.ONION for host in address.hosts)
         if onion_only and self.settings.socks is None:
             raise RelayError(HOST)
+        client: Client | None = None
+        unasked = 0
+
+        def pushed(*_: object) -> None:
+            nonlocal unasked
+            unasked += 1
+            if unasked > MAX_UNASKED and client is not None:
+                client.abort()
+
+        def lost(lost_client: Client, _: Exception | None) -> None:
+            self._disconnected(lost_client)
+            if unasked > MAX_UNASKED:
+                self._failed(address, NETWORK)
+
         try:
-            client = await Client.connect(
-                address, self._config, on_disconnect=lambda client, _: self._disconnected(client)
-            )
+            client = await Client.connect(address, self._config, on_push=pushed, on_disconnect=lost)
         except ClientError as exc:
             raise RelayError(_connect_error(exc)) from None
         try:
