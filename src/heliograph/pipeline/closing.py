@@ -1,7 +1,8 @@
 """Close notifications: move final rows of the ledger to their day, and keep the sums of each day.
 
-The tables `marks` and `outcomes` have the partition `day`. Closing is one commit to `marks`; the
-sums follow in a commit of their own, which records the last closing that they contain.
+The tables `marks` and `outcomes` have the partition `day`. Closing is one commit to `marks`; sums
+that change are removed before, and new ones follow in a commit of their own, which records the last
+closing that they contain.
 """
 
 from collections.abc import Iterable
@@ -47,8 +48,14 @@ def close(pipeline: Pipeline, all_before: int = 0) -> int:
     number = pinned.snapshot.progress.get("outcomes", 0) + 1
     writes.insert(0, _by_day(closing.split(decided, before, all_before), files, number))
     written = store.write(pipeline.tables, writes)["marks"]
+    days = {file.day for file in (*written, *changed)}
+    days &= {file.day for file in pipeline.snapshot.closed_marks}
+    old = [file for file in pipeline.snapshot.of("outcomes") if file.day in days]
+    if old:
+        # First: without sums, a day is counted by its rows, also after a kill.
+        pipeline.tables.commit("outcomes", removed=old)
     pipeline.tables.commit("marks", written, [*files, *changed])
-    update_sums(pipeline, (file.day for file in changed))
+    update_sums(pipeline)
     return len(files) + len(changed)
 
 
@@ -59,28 +66,27 @@ def _by_day(rows: DataFrame, files: Iterable[DataFile], batch: int) -> Write:
     return Write("marks", frame, True, batch=batch)
 
 
-def update_sums(pipeline: Pipeline, days: Iterable[str | None] = ()) -> None:
-    """Recompute the sums of the days that were closed or changed since the last time.
+def update_sums(pipeline: Pipeline) -> None:
+    """Compute the sums of the days that lack them.
 
     To a day whose rows have expired already, only those of the new rows are added.
     """
-    upto = pipeline.snapshot.progress.get("outcomes", 0)
-    closed = pipeline.snapshot.closed_marks
-    new = [file for file in closed if file.batch > upto]
-    changed = {*days, *(file.day for file in new)}
-    if not changed:
+    days = pipeline.snapshot.unsummed_days
+    if not days:
         return
-    summed = {file.day for file in pipeline.snapshot.of("outcomes")}
-    kept = {file.day for file in closed if file.batch <= upto}
-    expired = {day for day in changed if day in summed and day not in kept}.difference(days)
-    files = [file for file in closed if file.day in changed - expired or file in new]
+    upto = pipeline.snapshot.progress.get("outcomes", 0)
+    expired = {file.day for file in pipeline.snapshot.of("outcomes")}
+    files = [
+        file
+        for file in pipeline.snapshot.closed_marks
+        if file.day in days and (file.day not in expired or file.batch > upto)
+    ]
     pipeline.partition(sum(file.size for file in files))
     rows = closed_rows(pipeline.read("marks", files), closing.last_day().alias("day"))
     sums = health.summarize_outcomes(rows, names(pipeline), "day").coalesce(1)
     added = store.write(pipeline.tables, [Write("outcomes", sums, True)])
-    old = [file for file in pipeline.snapshot.of("outcomes") if file.day in changed - expired]
-    newest = max((file.batch for file in new), default=upto)
-    pipeline.tables.commit("outcomes", added["outcomes"], old, progress=newest)
+    newest = max(upto, *(file.batch for file in files))
+    pipeline.tables.commit("outcomes", added["outcomes"], progress=newest)
 
 
 def expire_days(pipeline: Pipeline, before: int) -> int:

@@ -17,10 +17,8 @@ def closed_hours(snapshot: Snapshot, read: Reader, known: dict[str, list[Hour]])
 
     Those of a file are computed once, and kept in `known`.
     """
-    upto = snapshot.progress.get("outcomes", 0)
-    stale = [file for file in snapshot.closed_marks if file.batch > upto]
-    days = {file.day for file in stale}
-    if days:  # a closing was interrupted
+    days = snapshot.unsummed_days
+    if days:
         files = [file for file in snapshot.closed_marks if file.day in days]
         found = hours_of(closed_rows(read("marks", files)))
     else:

@@ -40,15 +40,14 @@ def closed_outcomes(
 
     `first_day` is the first day of which sums are needed.
     """
-    upto = pipeline.snapshot.progress.get("outcomes", 0)
-    days = {file.day for file in pipeline.snapshot.closed_marks if file.batch > upto}
+    days = pipeline.snapshot.unsummed_days
     summed = [
         file
         for file in pipeline.snapshot.of("outcomes")
         if file.day not in days and (file.day or "") >= first_day
     ]
     found = pipeline.read("outcomes", summed)
-    if days:  # a closing was interrupted before its sums were stored
+    if days:
         files = [file for file in pipeline.snapshot.closed_marks if file.day in days]
         rows = closed_rows(pipeline.read("marks", files))
         found = found.unionByName(health.summarize_outcomes(rows, names(pipeline)))

@@ -1,9 +1,11 @@
 """Closed notifications are in their day, are read no more, and change only by late events."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from heliograph.pipeline import closing
 from heliograph.pipeline.jobs.closing import DAY as DAY_US, cutoff, end_of
@@ -114,7 +116,24 @@ def test_the_clock_of_a_phone_closes_nothing(spark: Any, tmp_path: Path) -> None
         assert closing.close(made) > 0
 
 
-def test_an_event_that_comes_late_changes_only_its_day(spark: Any, tmp_path: Path) -> None:
+def close_until_killed(made: Pipeline, monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
+    made.update_ledger()
+    commit, left = made.tables.commit, iter(range(commits))
+
+    def killed(*arguments: Any, **more: Any) -> None:
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        commit(*arguments, **more)
+
+    monkeypatch.setattr(made.tables, "commit", killed)
+    with pytest.raises(KeyboardInterrupt):
+        closing.close(made)
+    monkeypatch.undo()
+
+
+def test_an_event_that_comes_late_changes_only_its_day(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     [ntf] = two_days()
     journal = write_journal(tmp_path / "journal", ntf)
     with open_tables(tmp_path / "tables") as tables:
@@ -132,6 +151,7 @@ def test_an_event_that_comes_late_changes_only_its_day(spark: Any, tmp_path: Pat
         ntf("client_connected", 4 * DAY, count=1)
         write_segment(journal, "ntf/1000-00000002", ntf.events[-1:])
         made.ingester.ingest_batch()
+        close_until_killed(made, monkeypatch, commits=2)
         closing.close(made)
         assert days(tables, "marks") == {"2026-01-05": 1, "2026-01-07": 1, None: 1}
         assert days(tables, "outcomes") == {"2026-01-05": 1, "2026-01-07": 1}
@@ -152,19 +172,7 @@ def test_a_closing_that_was_interrupted_is_completed(
     with open_tables(tmp_path / "tables") as tables:
         made = ingested(spark, tables, journal)
         account = made.account()
-        real = closing.update_sums
-        calls: list[int] = []
-
-        def killed(pipeline: Pipeline, days: Any = ()) -> None:
-            calls.append(1)
-            if len(calls) > 1:
-                raise KeyboardInterrupt
-            real(pipeline, days)
-
-        monkeypatch.setattr(closing, "update_sums", killed)
-        with pytest.raises(KeyboardInterrupt):
-            closing.close(made)
-        monkeypatch.undo()
+        close_until_killed(made, monkeypatch, commits=1)
         assert days(tables, "marks") == {"2026-01-05": 2, None: 1}
         assert not tables.snapshot.of("outcomes")
         assert made.account().outcomes == account.outcomes
@@ -174,6 +182,54 @@ def test_a_closing_that_was_interrupted_is_completed(
         closing.close(made)
         assert days(tables, "outcomes") == {"2026-01-05": 2}
         assert made.account().outcomes == account.outcomes
+
+
+def compact_here(directory: Path, spark: Any) -> None:
+    with open_tables(directory) as tables:
+        assert compact(pipeline(spark, tables, directory), everything=True) > 0
+
+
+def optimize_elsewhere(directory: Path, _: Any) -> None:
+    assert DeltaTable(directory / "marks").optimize.compact()["numFilesAdded"] > 0
+
+
+@pytest.mark.parametrize(
+    ("commits", "meanwhile"),
+    [(1, None), (2, compact_here), (2, optimize_elsewhere)],
+)
+def test_days_that_change_again_are_summed_once_after_a_kill(
+    spark: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    commits: int,
+    meanwhile: Callable[[Path, Any], None] | None,
+) -> None:
+    """A closed row leaves its day because of a late event, and other rows of the day are closed."""
+    [ntf], phone, directory = two_days(), Scribe("phone", "device"), tmp_path / "tables"
+    phone("device_shown", 2 * DAY, notification="n2")
+    expected = {"shown": 1, "coalesced": 1, "undeliverable": 1}
+    with open_tables(directory) as tables:
+        journal = write_journal(tmp_path / "journal", ntf)
+        closing.close(ingested(spark, tables, journal))
+        ntf("token_deleted", 3 * DAY, token="t2", through=3)
+        ntf("client_connected", 9 * DAY, count=1)
+        write_segment(journal, "ntf/1000-00000002", ntf.events[-2:])
+        write_journal(journal, phone)
+        made = ingested(spark, tables, journal)
+        assert made.account().outcomes == expected
+        close_until_killed(made, monkeypatch, commits)
+        assert made.account().outcomes == expected
+    if meanwhile is not None:
+        meanwhile(directory, spark)
+    with open_tables(directory) as tables:
+        made = pipeline(spark, tables, journal)
+        for _ in range(2):
+            assert made.account().outcomes == expected
+            rows = summed(made).groupBy("outcome").sum("notifications").collect()
+            assert {name: count for name, count in rows if count} == expected
+            closing.close(made)
+        assert days(tables, "marks") == {"2026-01-05": 2, "2026-01-07": 1}
+        assert days(tables, "outcomes") == {"2026-01-05": 2, "2026-01-07": 1}
 
 
 def test_events_that_arrive_while_others_expire_are_kept(

@@ -49,3 +49,12 @@ class Snapshot:
     @property
     def closed_marks(self) -> list[DataFile]:
         return [file for file in self.of("marks") if file.day is not None]
+
+    @property
+    def unsummed_days(self) -> set[str | None]:
+        """Return the days of closed marks that lack sums, because a closing was interrupted."""
+        upto = self.progress.get("outcomes", 0)
+        summed = {file.day for file in self.of("outcomes")}
+        return {
+            file.day for file in self.closed_marks if file.day not in summed or file.batch > upto
+        }
