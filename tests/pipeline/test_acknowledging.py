@@ -57,6 +57,18 @@ def test_a_journal_that_cannot_be_written_is_reported_once(
     assert caplog.text.count("cannot be acknowledged") == 1
 
 
+def test_a_folder_that_cannot_be_written_delays_no_other(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "a" / "_acknowledged.json.tmp").mkdir(parents=True)
+    (here / "_streaming").symlink_to(tmp_path / "nowhere" / "file")
+    for journal in (here, there):
+        (journal / "b").mkdir(parents=True)
+    Acknowledger([str(here), str(there)], list, streams=True).report(OFFSETS)
+    assert read_acknowledged(here / "b").has(1, 9)
+    assert read_acknowledged(there / "b").has(1, 9)
+    assert is_streamed(there, (there / "_streaming").stat().st_mtime)
+
+
 def test_quarantined_segments_are_found_without_spark(tmp_path: Path) -> None:
     rows = {
         "event_id": ["a/1000-00000003.parquet", "b-1-7", "b-1-8", None],

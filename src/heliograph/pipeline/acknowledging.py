@@ -65,15 +65,21 @@ class Acknowledger:
         self._failing = False
 
     def report(self, offsets: Offsets) -> None:
-        """Write what has changed."""
-        try:
-            for journal in self._journals:
-                self._report(journal, offsets)
-            self._failing = False
-        except (OSError, pa.ArrowException, StartError) as exc:
-            if not self._failing:
-                logger.warning("segments cannot be acknowledged, so routers keep them: %s", exc)
-            self._failing = True
+        """Write what has changed. What cannot be written delays nothing else."""
+        problems: list[Exception] = []
+        for journal in self._journals:
+            if self._streams and journal.local is not None:
+                with _noted(problems):
+                    mark_streamed(journal.local)
+        with _noted(problems):
+            damaged = self._damaged() if offsets.counts.get("quarantined") else ()
+            for folder, found in acknowledged(offsets, damaged).items():
+                for journal in self._journals:
+                    with _noted(problems):
+                        self._write(journal, folder, found)
+        if problems and not self._failing:
+            logger.warning("segments cannot be acknowledged, so routers keep them: %s", problems[0])
+        self._failing = bool(problems)
 
     @contextmanager
     def reporting(self, offsets: Callable[[], Offsets]) -> Iterator[None]:
@@ -95,15 +101,19 @@ class Acknowledger:
             thread.join()
             self.report(offsets())
 
-    def _report(self, journal: Storage, offsets: Offsets) -> None:
-        if self._streams and journal.local is not None:
-            mark_streamed(journal.local)
-        damaged = self._damaged() if offsets.counts.get("quarantined") else ()
-        for folder, found in acknowledged(offsets, damaged).items():
-            data, key = encode_acknowledged(found), (journal.url, folder)
-            if self._written.get(key) != data and journal.has_folder(folder):
-                journal.write_text(f"{folder}/{ACKNOWLEDGED}", data.decode())
-                self._written[key] = data
+    def _write(self, journal: Storage, folder: str, found: Acknowledged) -> None:
+        data, key = encode_acknowledged(found), (journal.url, folder)
+        if self._written.get(key) != data and journal.has_folder(folder):
+            journal.write_text(f"{folder}/{ACKNOWLEDGED}", data.decode())
+            self._written[key] = data
+
+
+@contextmanager
+def _noted(problems: list[Exception]) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException, StartError) as exc:
+        problems.append(exc)
 
 
 def damaged_segments(place: str | Path) -> list[str]:
