@@ -140,7 +140,8 @@ def quarantined(events: DataFrame) -> DataFrame:
     The segment is known from the file, because each column of an event may be wrong.
     """
     raw = f.to_json(f.struct(*EVENTS.names))
-    segment = f.regexp_extract(f.url_decode(f.input_file_name()), "[^/]+/[^/]+$", 0)
+    url = f.regexp_replace(f.input_file_name(), "[+]", "%2B")  # which would become a space
+    segment = f.regexp_extract(f.url_decode(url), "[^/]+/[^/]+$", 0)
     return events.where("wrong").select(
         "event_id", problem().alias("reason"), raw.alias("raw"), segment.alias("segment")
     )
