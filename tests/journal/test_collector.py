@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from heliograph.cli.main import main
-from heliograph.journal import collector
+from heliograph.journal import collector, shipping
 from heliograph.journal.collector import Collector, Tokens
 from heliograph.journal.events import DeviceShown
 from heliograph.journal.heads import encode_head, head_name
@@ -27,7 +27,7 @@ from heliograph.journal.readers import (
     encode_acknowledged,
     read_acknowledged,
 )
-from heliograph.journal.shipping import HttpTarget, Shipper, open_target
+from heliograph.journal.shipping import HttpTarget, SegmentRefused, Shipper, open_target
 from heliograph.journal.storage.reader import read_events
 from heliograph.journal.storage.writer import JournalWriter
 from heliograph.runtime.errors import StartError
@@ -170,8 +170,37 @@ async def test_phones_send_what_phones_write(tmp_path: Path) -> None:
     async with collecting(tmp_path / "there") as url:
         shipper = Shipper(tmp_path / "phone", HttpTarget(url, PHONES))
         assert await asyncio.to_thread(shipper.ship) == 1
-    [event] = read_events(tmp_path / "there")
+        [path] = files(tmp_path / "phone", ".parquet")
+        made = pq.read_table(path)
+        kind = pa.array(["push_accepted"] * len(made))
+        pq.write_table(made.set_column(made.column_names.index("kind"), "kind", kind), path)
+        name = f"{IDENTITY.router}/{path.stem[:-1]}9.parquet"
+        with pytest.raises(OSError, match="403: the token of phones allows only"):
+            await asyncio.to_thread(HttpTarget(url, PHONES).put, name, path.read_bytes())
+        assert await asyncio.to_thread(HttpTarget(url, TOKEN).put, name, path.read_bytes())
+    event = next(read_events(tmp_path / "there"))
     assert (event["part"], event["kind"]) == ("device", "device_shown")
+
+
+@pytest.mark.parametrize("column", ["reason", "notifications"])
+async def test_a_small_segment_does_not_unpack_to_gigabytes(tmp_path: Path, column: str) -> None:
+    """Its dictionary has one long text, which each of many events repeats."""
+    [path] = files(journal(tmp_path / "journal", 1), ".parquet")
+    table = pq.read_table(path)
+    count = 10_000
+    text = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), ["a" * 10**6])
+    ends = pa.arange(0, count + 1).cast(pa.int32())
+    values = text if column == "reason" else pa.ListArray.from_arrays(ends, text)
+    many = pa.concat_tables([table.slice(0, 1)] * count).combine_chunks()
+    many = many.set_column(many.column_names.index(column), column, values)
+    pq.write_table(many, tmp_path / "many", compression="zstd", store_schema=False)
+    data = (tmp_path / "many").read_bytes()
+    assert len(data) < 1 << 20
+    async with collecting(tmp_path / "there") as url:
+        with pytest.raises(SegmentRefused, match="400: a text of a segment has at most 4096 bytes"):
+            await asyncio.to_thread(
+                HttpTarget(url, TOKEN).put, f"{IDENTITY.router}/{path.name}", data
+            )
 
 
 async def test_what_is_acknowledged_comes_back(tmp_path: Path) -> None:
@@ -200,6 +229,21 @@ async def test_what_is_acknowledged_comes_back(tmp_path: Path) -> None:
         assert await asyncio.to_thread(ship) == 1
         assert not (target / IDENTITY.router / path.name).exists()
         assert (target / IDENTITY.router / second.name).exists()
+
+
+async def test_an_endless_answer_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(shipping, "MAX_ANSWER", 5)
+    source, target = journal(tmp_path / "journal", 1), tmp_path / "there"
+    async with collecting(target) as url:
+        shipper = Shipper(source, HttpTarget(url, TOKEN))
+        await asyncio.to_thread(shipper.ship)
+        acknowledged = encode_acknowledged(Acknowledged({1000: [(1, 1)]}))
+        (target / IDENTITY.router / ACKNOWLEDGED).write_bytes(acknowledged)
+        assert await asyncio.to_thread(shipper.ship) == 0
+    assert f"acknowledgements of {IDENTITY.router} cannot be copied" in caplog.text
+    assert not files(source, ".json")
 
 
 async def test_there_is_a_limit(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from aiohttp import web
 
 from heliograph.journal.heads import HEADS, MAX_HEAD, Head, decode_head, head_name, write_head
 from heliograph.journal.readers import ACKNOWLEDGED
+from heliograph.journal.schema import KINDS
 from heliograph.journal.storage.segments import Sealed
 from heliograph.runtime.errors import StartError
 from heliograph.runtime.files import sync_directory, write_file
@@ -34,6 +35,9 @@ from heliograph.runtime.listening import refused
 __all__ = ["MAX_SEGMENT", "Collector", "Tokens"]
 
 MAX_SEGMENT = 64 << 20
+MAX_UNPACKED = 1 << 30
+"""Bytes of a segment's columns without compression."""
+MAX_TEXT = 4096
 MAX_EVENTS = 4_000_000
 MAX_CONCURRENT = 4
 """Segments in memory at a time; further requests wait."""
@@ -45,6 +49,9 @@ _HEAD = re.compile(r"[0-9a-f]{16}-[0-9]{1,18}\.json")
 _ROUTER = re.compile(r"[0-9a-f]{16}")
 _COLUMNS = frozenset(("router", "part", "boot", "seq", "kind", "at"))
 PHONE_PARTS = frozenset(("agent", "device"))
+PHONE_KINDS = frozenset(
+    kind.name for kind in KINDS.values() if PHONE_PARTS & {part.value for part in kind.parts}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,24 +223,43 @@ def _answer(status: int, text: str) -> web.Response:
     return web.Response(status=status, text=f"{text}\n")
 
 
+def _longest(column: pa.Array) -> int:
+    """Return the bytes of the longest text in a column."""
+    if pa.types.is_list(column.type):
+        column = column.values
+    if not pa.types.is_dictionary(column.type):
+        return 0
+    return pc.max(pc.binary_length(column.dictionary)).as_py() or 0
+
+
 def _check(data: bytes, router: str, boot: int, parts: frozenset[str]) -> tuple[int, str] | None:
     """Return what is wrong with a segment: its status and text."""
     try:
-        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        columns = pq.read_metadata(pa.BufferReader(data)).schema
+        texts = [c.path for c in columns if c.physical_type == "BYTE_ARRAY"]
+        # A text that is repeated a million times stays one text.
+        file = pq.ParquetFile(
+            pa.BufferReader(data), page_checksum_verification=True, read_dictionary=texts
+        )
         if not {*file.schema_arrow.names} >= _COLUMNS:
             return 400, "this is not a segment"
         if not 0 < file.metadata.num_rows <= MAX_EVENTS:
             return 400, f"a segment has 1 to {MAX_EVENTS} events"
-        for _ in file.iter_batches():
-            pass  # a damaged segment would keep its name for good: read all of it
-        found = file.read(columns=["router", "part", "boot"])
-        routers, boots, written = (
-            pc.unique(found[name]).to_pylist() for name in ("router", "boot", "part")
+        groups = range(file.num_row_groups)
+        if sum(file.metadata.row_group(group).total_byte_size for group in groups) > MAX_UNPACKED:
+            return 413, f"a segment has at most {MAX_UNPACKED} bytes without compression"
+        # A damaged segment would keep its name for good: read all of it.
+        for batch in file.iter_batches():
+            if max(map(_longest, batch.columns)) > MAX_TEXT:
+                return 400, f"a text of a segment has at most {MAX_TEXT} bytes"
+        found = file.read(columns=["router", "part", "boot", "kind"])
+        routers, boots, written, kinds = (
+            pc.unique(found[name]).to_pylist() for name in ("router", "boot", "part", "kind")
         )
     except (pa.ArrowException, OSError):
         return 400, "this is not a segment"
     if routers != [router] or boots != [boot]:
         return 400, "its name is that of another router or run"
-    if parts and not {*written} <= parts:
+    if parts and not ({*written} <= parts and {*kinds} <= PHONE_KINDS):
         return 403, "the token of phones allows only what phones write"
     return None

@@ -34,6 +34,10 @@ __all__ = ["FileTarget", "HttpTarget", "SegmentRefused", "Shipper", "Target", "o
 logger = logging.getLogger(__name__)
 
 TIMEOUT = 60.0
+MAX_ANSWER = 16 << 20
+"""Bytes of an answer of a collector that are read."""
+MAX_REASON = 1000
+"""The same of the text of a refusal."""
 _REFUSALS = (400, 409, 413)
 """Answers of a collector that concern one segment, and stay the same."""
 
@@ -142,7 +146,7 @@ class HttpTarget:
             return self._ask("PUT", path, data)[0] == 201
         except urllib.error.HTTPError as exc:
             with exc:
-                text = f"{exc.code}: {exc.read().decode(errors='replace').strip()}"
+                text = f"{exc.code}: {exc.read(MAX_REASON).decode(errors='replace').strip()}"
             raise (SegmentRefused if exc.code in _REFUSALS else OSError)(text) from exc
 
     def acknowledged(self, router: str) -> bytes | None:
@@ -159,7 +163,7 @@ class HttpTarget:
         url = f"{self._url}/v1/{path}"
         request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310 - the scheme is checked
         with urllib.request.urlopen(request, timeout=TIMEOUT, context=self._tls) as answer:  # noqa: S310
-            return int(answer.status), bytes(answer.read())
+            return int(answer.status), bytes(answer.read(MAX_ANSWER))
 
 
 def open_target(place: str, token: str | None, authority: Path | None = None) -> Target:
