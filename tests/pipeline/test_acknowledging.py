@@ -5,7 +5,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from heliograph.journal.readers import is_streamed, read_acknowledged
+from heliograph.journal.readers import (
+    ACKNOWLEDGED,
+    Acknowledged,
+    is_streamed,
+    read_acknowledged,
+)
 from heliograph.pipeline.acknowledging import Acknowledger, acknowledged, damaged_segments
 from heliograph.pipeline.ingesting.fairness import interleave
 from heliograph.pipeline.source import segment
@@ -22,6 +27,12 @@ def test_what_is_committed_and_whole_is_acknowledged() -> None:
     found = acknowledged(OFFSETS, ["a/1000-00000003.parquet", "other.parquet"])
     assert found["a"].runs == {1000: [(1, 2), (4, 5)], 2000: [(1, 1), (3, 4)]}
     assert found["b"].runs == {1: [(7, 9)]}
+
+
+@pytest.mark.parametrize("text", ['{"1000": [[1, Infinity]]}', '{"1000": [[1]]}', "[]", "[" * 9999])
+def test_a_damaged_file_acknowledges_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / ACKNOWLEDGED).write_text(text)
+    assert read_acknowledged(tmp_path) == Acknowledged()
 
 
 def test_each_journal_gets_what_is_of_its_routers(tmp_path: Path) -> None:

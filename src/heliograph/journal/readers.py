@@ -52,7 +52,7 @@ def decode_acknowledged(data: bytes) -> Acknowledged:
             int(boot): [(int(first), int(last)) for first, last in pairs]
             for boot, pairs in json.loads(data).items()
         }
-    except (AttributeError, TypeError, RecursionError) as exc:
+    except (AttributeError, TypeError, OverflowError, RecursionError) as exc:
         raise ValueError("not a list of acknowledged segments") from exc
     return Acknowledged(runs)
 
