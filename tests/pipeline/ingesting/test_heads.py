@@ -1,5 +1,6 @@
 """Heads of runs, read from files: also damaged ones, and those that are gone."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from heliograph.journal.heads import HEADS, Head, write_head
 from heliograph.pipeline import source
 from heliograph.pipeline.ingesting.heads import decode_heads, encode_heads, read_heads
 from heliograph.pipeline.jobs.reach import NO_HEADS, Heads, tails
+from heliograph.pipeline.jobs.routers import retire
 from heliograph.pipeline.tables.offsets import Offsets
 
 TAKEN = 10**12
@@ -39,6 +41,18 @@ def test_only_segments_that_were_not_ingested_are_looked_for(
         (tmp_path / name).unlink()
     offsets = Offsets(seen={"r/1000": [(1, 90)]}, segments={"r/1000": [(1, TAKEN + 2)]})
     assert read_heads([f"{scheme}{tmp_path}"], None, offsets, 0.0).waiting == set()
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_journal_is_listed_if_very_many_are_missing(tmp_path: Path, scheme: str) -> None:
+    """Also if a phone counts as many as there are numbers."""
+    write_head(tmp_path, Head("r", 1000, "smp", 2**63 - 1, 90))
+    (tmp_path / "r").mkdir()
+    places, offsets = [f"{scheme}{tmp_path}"], Offsets(segments={"r/1000": [(1, 5)]})
+    (tmp_path / "r" / "1000-00000005.parquet").touch()
+    assert read_heads(places, None, offsets, 0.0).waiting == set()
+    (tmp_path / "r" / "1000-00000007.parquet").touch()
+    assert read_heads(places, None, offsets, 0.0).waiting == {"r/1000"}
 
 
 NOW = 1_000_000.0
@@ -75,3 +89,17 @@ def test_what_a_head_has_counted_stays_missing_without_it(tmp_path: Path) -> Non
     assert [*again.runs] == ["r/9"]
     expired = read(tmp_path, Offsets(seen=offsets.seen, expired={"r": 5}), found)
     assert [*expired.runs] == ["r/9"]
+
+
+def test_a_lost_run_of_which_nothing_was_read_stays_missing(tmp_path: Path) -> None:
+    """Until its router is retired: it may have been none of this pipeline."""
+    for head in (OLD, replace(NEW, router="other")):
+        write_head(tmp_path, head)
+    offsets = Offsets(seen={"other/9": [(1, 4)]})
+    known = read(tmp_path, offsets)
+    (tmp_path / HEADS / "r-5.json").unlink()
+    found = read(tmp_path, offsets, known)
+    [gap] = tails(offsets.seen, {}, found)
+    assert (gap.router, gap.first_seq, gap.last_seq) == ("r", 1, 30)
+    retired = replace(offsets, routers=retire({}, "r", "ntf"))
+    assert [*read(tmp_path, retired, found).runs] == ["other/9"]

@@ -7,12 +7,14 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from heliograph.documents import JsonMapping, JsonObject
 from heliograph.journal.heads import HEADS, Head, decode_head
 from heliograph.pipeline import intervals, source
+from heliograph.pipeline.intervals import Pair
 from heliograph.pipeline.jobs.reach import NO_HEADS, Heads, covers
 from heliograph.pipeline.tables.offsets import Offsets
 
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
+
+MAX_PROBES = 1000
+"""Segments of a run that are looked for one by one; beyond, the journal is listed."""
 
 
 def read_heads(
@@ -31,7 +36,8 @@ def read_heads(
 ) -> Heads:
     """Return the heads of all journals, without those of old runs that nothing depends on.
 
-    A head of `earlier` that is gone stays while events that it counts are missing.
+    A head of `earlier` that is gone stays while events that it counts are missing, unless nothing
+    of its run was ever ingested and its router was retired.
 
     Raises OSError if they cannot be read.
     """
@@ -39,7 +45,16 @@ def read_heads(
     waiting: set[str] = set()
     empty = []
     damaged: set[str] = set()
-    counting = [head for head in earlier.runs.values() if head.run in offsets.seen]
+    counting = [
+        head
+        for head in earlier.runs.values()
+        if head.run in offsets.seen or not offsets.routers.get(head.router, {}).get("retired")
+    ]
+
+    @cache
+    def waiting_runs(journal: str) -> set[str | None]:
+        return {item.run for item in source.list_segments(journal, spark, offsets)}
+
     for journal in journals:
         before = len(damaged)
         found = [*_heads(journal, spark, damaged)]
@@ -51,7 +66,14 @@ def read_heads(
             known = runs.get(head.run)
             if known is None or (head.seq, head.at) > (known.seq, known.at):
                 runs[head.run] = head
-            if _is_waiting(journal, spark, head, offsets):
+            if covers(offsets.seen, head):
+                continue
+            missing = intervals.missing(offsets.segments.get(head.run, ()), 1, head.segment)
+            if (
+                head.run in waiting_runs(journal)
+                if intervals.count(missing) > MAX_PROBES
+                else _is_there(journal, spark, head.run, missing)
+            ):
                 waiting.add(head.run)
     relevant, names = _relevant(runs, offsets), tuple(sorted(damaged))
     return Heads(relevant, frozenset(waiting), tuple(empty), now, damaged=names)
@@ -68,16 +90,12 @@ def _relevant(runs: Mapping[str, Head], offsets: Offsets) -> dict[str, Head]:
     }
 
 
-def _is_waiting(journal: str, spark: "SparkSession | None", head: Head, offsets: Offsets) -> bool:
-    """Return True if a segment that the head counts is there and was not ingested yet.
-
-    Looks only for segments that were not ingested, newest first: a backlog is at the end.
-    """
-    if covers(offsets.seen, head):
-        return False
-    missing = intervals.missing(offsets.segments.get(head.run, ()), 1, head.segment)
+def _is_there(
+    journal: str, spark: "SparkSession | None", run: str, missing: Sequence[Pair]
+) -> bool:
+    """Return True if a journal has one of these segments; newest first: a backlog is at the end."""
     names = (
-        f"{head.run}-{number:08}.parquet"
+        f"{run}-{number:08}.parquet"
         for low, high in reversed(missing)
         for number in range(high, low - 1, -1)
     )
