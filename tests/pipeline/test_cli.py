@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 
 from heliograph.cli.main import main
@@ -35,6 +36,7 @@ from heliograph.pipeline.tables.tables import list_files, open_tables
 from heliograph.runtime.errors import StartError
 from tests.pipeline.objectives.test_describing import stored
 from tests.pipeline.support import Scribe, pipeline, write_journal
+from tests.pipeline.tables.test_tables import put
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,6 +84,18 @@ def test_status_lists_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "gap             20 events of ntf (ntf) since 1970-01-01" in said
     assert "gap             25 events of smp (smp) since 1970-01-01" in said
     assert "verdict         gaps" in said
+
+
+def test_no_report_of_tables_that_lack_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It would say that all is complete."""
+    with open_tables(tmp_path) as tables:
+        for _ in range(2):
+            tables.commit("events", put(tables), offsets=lambda offsets: offsets)
+    DeltaTable(tmp_path / "events").restore(1)
+    assert main(["pipeline", "report", "--dir", str(tmp_path)]) == 1
+    assert "/events after version 2: restore version 2" in capsys.readouterr().err
 
 
 def test_status_without_spark_installed(

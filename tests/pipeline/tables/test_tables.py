@@ -1,6 +1,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -117,6 +118,28 @@ def test_commits_of_another_tool_are_followed(tmp_path: Path) -> None:
         assert names(tables) == ["merged.parquet"]
     assert read_offsets(tmp_path).batch == 3
     assert list_files(tmp_path, "events") == list(merged)
+
+
+def test_a_commit_of_another_tool_right_after_ours_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the files that it removed would be merged, and count beside its own."""
+    with open_tables(tmp_path) as tables:
+        tables.commit("events", put(tables, "one"), offsets=lambda _: SEEN)
+        for table in DERIVED:
+            tables.commit(table, progress=1)
+        write = DeltaTable.create_write_transaction
+
+        def optimized(*arguments: Any, **more: Any) -> None:
+            write(*arguments, **more)
+            optimize(tables)
+
+        monkeypatch.setattr(DeltaTable, "create_write_transaction", optimized)
+        tables.commit("events", put(tables, "other"), tables.snapshot.of("events"))
+        tables.commit("events", put(tables, "last"))
+        monkeypatch.undo()
+        assert tables.snapshot.of("events") == tuple(list_files(tmp_path, "events"))
+        assert len(names(tables)) == 1
 
 
 def test_another_tool_may_not_hide_events_from_other_tables(tmp_path: Path) -> None:

@@ -67,8 +67,10 @@ def open_reader(options: argparse.Namespace) -> Iterator["Pipeline"]:
     """Open the pipeline to read, also while another process writes."""
     from heliograph.pipeline.tables.tables import Tables
 
+    tables = Tables(options.dir)
+    tables.check_others()
     with _session(options) as spark:
-        yield _make(spark, Tables(options.dir).pinned(), options)
+        yield _make(spark, tables.pinned(), options)
 
 
 @contextmanager

@@ -183,8 +183,9 @@ class Tables:
             app_transactions=None if version is None else [Transaction(APPLICATION, version)],
         )
 
-        def append() -> None:
+        def append() -> int:
             delta = self._tables[table]
+            version: int = delta.version() + 1
             delta.create_write_transaction(
                 actions,
                 "append",
@@ -195,13 +196,14 @@ class Tables:
                 post_commithook_properties=PostCommitHookProperties(False, False),
             )
             delta.update_incremental()
+            return version
 
         try:
             try:
-                append()
+                made = append()
             except CommitFailedError as exc:
                 self._follow(table, removed, log.reason(exc))
-                append()
+                made = append()
         except CommitFailedError as exc:
             raise SecondWriter(self._second_writer(log.reason(exc))) from exc
         except (OSError, DeltaError) as exc:
@@ -219,7 +221,9 @@ class Tables:
             if progress is not None
             else self.snapshot.progress,
         )
-        self.storage.sync_log(table, self._tables[table].version())
+        self.storage.sync_log(table, made)
+        if (newest := self._tables[table].version()) != made:
+            self._follow(table, (), f"version {newest} came right after {made}")
 
     def _follow(self, table: str, removed: Sequence[DataFile], reason: str) -> None:
         """Read commits of other tools, such as OPTIMIZE, after which ours can still be made.
@@ -289,6 +293,10 @@ class Tables:
                 f"{self.storage.url}/events/_delta_log lacks commits: {newest} has batch"
                 f" {known[newest]}, and the log ends with {batch}. Restore it, or: {MAKE_AGAIN}"
             )
+        self.check_others()
+
+    def check_others(self) -> None:
+        """Raise `StartError` if another tool changed a table: rows are missing, or there twice."""
         for name, table in self._tables.items():
             check_changes(self.storage, name, table.version())
         check_rewrites(self.storage.url, self.snapshot)
