@@ -13,7 +13,7 @@ from heliograph.pipeline.account import Account
 from heliograph.pipeline.runner import Pipeline
 from heliograph.pipeline.schedule import LONG_ACCOUNT, Schedule, Stream, rest_after
 from heliograph.pipeline.status import describe, status
-from heliograph.pipeline.tables.tables import open_tables
+from heliograph.pipeline.tables.tables import SecondWriter, Tables, open_tables
 from tests.pipeline.support import Scribe, pipeline, write_journal, write_segment
 from tests.waiting import block_until
 
@@ -50,6 +50,17 @@ def test_a_stream(spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) 
     assert "events          5" in reported
     assert "accepted 1" in reported
     assert "nothing is unaccounted for" in reported
+
+
+def test_a_stream_beside_another_pipeline_ends(spark: Any, tmp_path: Path) -> None:
+    """What it knows of the tables is old for good; where there is no lock, as at a URL."""
+    ntf = Scribe()
+    ntf.nmsg(1, 0.0)
+    journal = write_journal(tmp_path / "journal", ntf)
+    made = pipeline(spark, Tables(tmp_path / "tables"), journal)
+    pipeline(spark, Tables(tmp_path / "tables"), journal).ingester.ingest_batch()
+    with pytest.raises(SecondWriter, match="stop one of the two"):
+        Stream(made, Schedule(), threading.Event()).run()
 
 
 def test_a_long_account_takes_a_tenth_of_the_time() -> None:

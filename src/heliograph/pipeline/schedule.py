@@ -22,6 +22,7 @@ from heliograph.pipeline.ingesting.ingester import BatchResult
 from heliograph.pipeline.runner import Pipeline
 from heliograph.pipeline.spark.failures import has_ended
 from heliograph.pipeline.tables.offsets import write_account
+from heliograph.pipeline.tables.tables import SecondWriter
 from heliograph.pipeline.vocabulary import ACCOUNT_AGAIN, OVERDUE
 from heliograph.runtime.errors import StartError
 
@@ -61,7 +62,8 @@ class _PeriodicJob:
 class Stream:
     """Ingests until `stop` is set. A failed batch commits nothing and is retried.
 
-    Without Spark no retry can succeed: `run` raises, so that a supervisor starts it again.
+    Without Spark, or beside another pipeline, no retry can succeed: `run` raises, so that a
+    supervisor starts it again.
     """
 
     def __init__(
@@ -112,7 +114,7 @@ class Stream:
                     self._step(for_account, for_jobs, for_rates)
                     delay = 1.0
                 except Exception as exc:
-                    if has_ended(self._pipeline.spark):
+                    if isinstance(exc, SecondWriter) or has_ended(self._pipeline.spark):
                         raise
                     # Whatever the cause, the journal still has the events: log it and retry.
                     if isinstance(exc, (StartError, OSError)):
