@@ -1,5 +1,5 @@
 from heliograph.pipeline.planning.costs import values
-from heliograph.pipeline.planning.forecast import Limits, describe_forecast, forecast
+from heliograph.pipeline.planning.forecast import ResourceLimits, describe_forecast, forecast
 from heliograph.pipeline.planning.history import DaySums
 
 
@@ -21,14 +21,14 @@ def growing(count: int) -> list[DaySums]:
 
 
 def test_growth_is_unknown_without_history() -> None:
-    found = forecast(growing(13), values(), Limits(cores=2))
+    found = forecast(growing(13), values(), ResourceLimits(cores=2))
     assert found is None
     [line] = describe_forecast(found, 13)
     assert line == "growth          unknown: 13 complete days of history, 14 are needed"
 
 
 def test_when_each_resource_runs_out() -> None:
-    limits = Limits(cores=1.0, store_gb=1.0, requests=1000.0, journal_gb=1.0)
+    limits = ResourceLimits(cores=1.0, store_gb=1.0, requests=1000.0, journal_gb=1.0)
     found = {item.resource: item for item in forecast(growing(20), values(), limits) or ()}
     assert list(found) == ["CPU", "store", "provider quota", "journal disk"]
     days = {name: item.exhaustion.days for name, item in found.items()}
@@ -44,7 +44,7 @@ def test_when_each_resource_runs_out() -> None:
 
 
 def test_only_known_limits_are_forecast() -> None:
-    found = forecast(growing(20), values(), Limits(store_gb=1e6))
+    found = forecast(growing(20), values(), ResourceLimits(store_gb=1e6))
     assert found is not None
     [line] = describe_forecast(found, 20)
     assert line.endswith("not used up within three years")

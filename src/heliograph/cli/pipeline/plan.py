@@ -10,7 +10,7 @@ from heliograph.cli.arguments import Subparsers
 from heliograph.cli.pipeline.opening import open_reader
 from heliograph.cli.pipeline.options import add_action
 from heliograph.pipeline.planning.costs import COSTS, values
-from heliograph.pipeline.planning.forecast import Limits, describe_forecast, forecast
+from heliograph.pipeline.planning.forecast import ResourceLimits, describe_forecast, forecast
 from heliograph.pipeline.planning.history import DaySums, complete_days, habits_of
 from heliograph.pipeline.planning.sizing import UTILISATION, Habits, Machine, require
 
@@ -86,7 +86,9 @@ def add(actions: Subparsers) -> None:
 def run_plan(options: argparse.Namespace) -> int:
     costs = values(dict(options.cost))
     days = _days(options)
-    limits = Limits(options.cores, options.store_gb, options.provider_rate, options.journal_gb)
+    limits = ResourceLimits(
+        options.cores, options.store_gb, options.provider_rate, options.journal_gb
+    )
     for line in describe_forecast(forecast(days, costs, limits), len(days)):
         print(line)
     if options.devices is not None:

@@ -53,7 +53,7 @@ class SubjectSums:
     totals: Sums
 
 
-class Series:
+class SubjectSeries:
     """Counts and totals of one subject, by ten seconds; the last is the newest."""
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class _Past:
     def __init__(self, end: int) -> None:
         self.end = end
         self.is_known = np.zeros(COLUMNS, np.bool_)
-        self.series: dict[tuple[str, str], Series] = {}
+        self.series: dict[tuple[str, str], SubjectSeries] = {}
         self.ends: dict[int, int] = {}
         """The time of the last event of each run that was read, by boot."""
 
@@ -143,7 +143,7 @@ class _Past:
             is_new = (columns >= 0) & (columns < COLUMNS)
             is_new[is_new] = ~self.is_known[columns[is_new]]
             if is_new.any():
-                series = self.series.setdefault((row.metric, row.subject), Series())
+                series = self.series.setdefault((row.metric, row.subject), SubjectSeries())
                 series.sums[:, columns[is_new]] = row.counts[is_new], row.totals[is_new]
         self.is_known |= _in_complete(windows)
 

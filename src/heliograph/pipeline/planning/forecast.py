@@ -13,15 +13,15 @@ from heliograph.pipeline.planning.trend import (
     when_exhausted,
 )
 
-__all__ = ["Forecast", "Limits", "describe_forecast", "forecast"]
+__all__ = ["Forecast", "ResourceLimits", "describe_forecast", "forecast"]
 
 FAR = 3 * 365
 """Days beyond which a forecast says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What there is; None if it is not known. Of a core, only a part is planned for."""
+class ResourceLimits:
+    """The capacity of each resource, None if not known. Only a part of each core is planned for."""
 
     cores: float | None = None
     store_gb: float | None = None
@@ -47,7 +47,7 @@ _RESOURCES = (
 
 
 def forecast(
-    days: Sequence[DaySums], costs: Mapping[str, float], limits: Limits
+    days: Sequence[DaySums], costs: Mapping[str, float], limits: ResourceLimits
 ) -> list[Forecast] | None:
     """Return a forecast for each limit that is known; None if the growth is not."""
     if len(days) < LEAST_DAYS:
