@@ -79,35 +79,35 @@ async def test_writers_take_turns(two: tuple[Database, Database]) -> None:
     assert await count(two[0]) == 11
 
 
-@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("concurrent", [False, True])
 async def test_a_writer_without_its_row_is_fenced(
-    two: tuple[Database, Database], beside: bool
+    two: tuple[Database, Database], concurrent: bool
 ) -> None:
     one, other = two
     await one.write(add)
     await other.write(lambda tx: tx.execute("DELETE FROM writers WHERE id = 0"))
     for _ in range(2):
         with pytest.raises(DatabaseFenced):
-            await (one.write_beside(add) if beside else one.write(add))
+            await (one.write_concurrently(add) if concurrent else one.write(add))
     assert await count(other) == 1
 
 
 async def test_a_row_stays_until_the_transaction_has_ended(two: tuple[Database, Database]) -> None:
-    """Who would remove it can tell, and others write beside it."""
+    """A process that would remove it notices, and others write concurrently."""
     one, other = two
     began, may_end = threading.Event(), threading.Event()
 
-    def add_when_told(tx: Transaction) -> None:
+    def add_when_allowed(tx: Transaction) -> None:
         tx.query("SELECT 1")
         began.set()
         assert may_end.wait(10)
         tx.execute(ADD)
 
     free = "SELECT id FROM writers ORDER BY id FOR UPDATE SKIP LOCKED"
-    writing = one.write_beside(add_when_told)
+    writing = one.write_concurrently(add_when_allowed)
     await asyncio.to_thread(began.wait)
     assert await other.write(lambda tx: tx.query(free)) == [(1,)]
-    await other.write_beside(add)
+    await other.write_concurrently(add)
     may_end.set()
     await writing
     assert await other.write(lambda tx: tx.query(free)) == [(0,), (1,)]
@@ -174,7 +174,8 @@ async def test_a_deadlock_is_retried(two: tuple[Database, Database]) -> None:
                 both.wait(1)
 
     await asyncio.gather(
-        two[0].write_beside(partial(add_to, (1, 2))), two[1].write_beside(partial(add_to, (2, 1)))
+        two[0].write_concurrently(partial(add_to, (1, 2))),
+        two[1].write_concurrently(partial(add_to, (2, 1))),
     )
     rows = await two[0].read(lambda tx: tx.query("SELECT id, value FROM counts ORDER BY id"))
     assert rows == [(1, 2), (2, 2)]
@@ -195,9 +196,9 @@ async def test_a_commit_without_an_answer_is_not_repeated(
             raise DatabaseLost("the connection is lost")
 
     monkeypatch.setattr(PostgresDialect, "commit", lose)
-    await two[0].write_beside(add)
+    await two[0].write_concurrently(add)
     assert await count(two[1]) == 1
-    await two[0].write_beside(add)
+    await two[0].write_concurrently(add)
     assert await count(two[1]) == 2
 
 

@@ -174,13 +174,13 @@ class Database(Closing):
         """
         return self._writer.submit(function)
 
-    def write_beside(self, function: Callable[[Transaction], T]) -> "asyncio.Future[T]":
-        """Run a function beside the writes of other processes.
+    def write_concurrently(self, function: Callable[[Transaction], T]) -> "asyncio.Future[T]":
+        """Run a function concurrently with the writes of other processes.
 
         In a joined database it has a transaction of its own, and must lock what it reads before it
         writes; several rows in one order.
         """
-        return self._writer.submit(function, beside=True)
+        return self._writer.submit(function, concurrent=True)
 
     def write_urgent(self, function: Callable[[Transaction], T]) -> "asyncio.Future[T]":
         """Run a function of one statement that waits for no other write of this process.

@@ -42,7 +42,7 @@ STATEMENT_TIMEOUT = 60.0
 class _Operation:
     function: Callable[[Transaction], object]
     future: asyncio.Future[Any]  # of what the function returns
-    beside: bool = False
+    concurrent: bool = False
     result: object = None
     error: Exception | None = None
 
@@ -117,10 +117,10 @@ class DatabaseWorker:
         self._thread.start()
 
     def submit(
-        self, function: Callable[[Transaction], T], *, beside: bool = False
+        self, function: Callable[[Transaction], T], *, concurrent: bool = False
     ) -> "asyncio.Future[T]":
         future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(_Operation(function, future, beside and self.guard is not None))
+        self._jobs.put(_Operation(function, future, concurrent and self.guard is not None))
         return future
 
     def stop(self) -> None:
@@ -147,12 +147,12 @@ class DatabaseWorker:
     def _gather(self, job: _Operation) -> tuple[list[_Operation], list[_Operation | None]]:
         """Return a group that begins with a job, and what was taken from the queue after it."""
         group = [job]
-        while not job.beside and len(group) < MAX_GROUP:
+        while not job.concurrent and len(group) < MAX_GROUP:
             try:
                 following = self._jobs.get_nowait()
             except queue.Empty:
                 break
-            if following is None or following.beside:
+            if following is None or following.concurrent:
                 return group, [following]
             group.append(following)
         return group, []
@@ -213,7 +213,7 @@ class DatabaseWorker:
             is_new = dialect.begin_shared(self._number, marker, self._marker)
         else:
             is_new = dialect.begin_joined(
-                marker, self._marker, self.guard, in_order=not first.beside
+                marker, self._marker, self.guard, in_order=not first.concurrent
             )
         self._marker = marker
         return is_new

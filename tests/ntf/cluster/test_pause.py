@@ -115,7 +115,7 @@ async def test_a_process_with_many_slow_writes_keeps_its_lease(tmp_path: Path) -
         one, other = (member_of(world) for world in cluster.members)
         await until(lambda: is_steady(cluster.members[0]))
         writes = [
-            other.database.write_beside(lambda tx: tx.query("SELECT 1 FROM pg_sleep(0.2)"))
+            other.database.write_concurrently(lambda tx: tx.query("SELECT 1 FROM pg_sleep(0.2)"))
             for _ in range(round(2 * LEASE / 0.2))
         ]
         while not writes[-1].done():

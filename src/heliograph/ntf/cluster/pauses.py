@@ -107,7 +107,7 @@ class SharedPauses:
             if pause.until > now
         ]
         if rows:
-            await self._database.write_beside(lambda tx: store(tx, rows))
+            await self._database.write_concurrently(lambda tx: store(tx, rows))
         for key, pause in pauses.items():
             if self._new.get(key) is pause:
                 del self._new[key]

@@ -175,7 +175,7 @@ class ShardStore:
         def write(tx: Transaction) -> T:
             return function(tx) if self._is_owner(tx, locked=True) else otherwise
 
-        return await self._member.database.write_beside(write)
+        return await self._member.database.write_concurrently(write)
 
     def _is_owner(self, tx: Transaction, *, locked: bool) -> bool:
         return tables.is_owner(

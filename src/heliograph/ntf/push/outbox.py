@@ -200,7 +200,7 @@ class Outbox:
             providers = [kind.text for kind in self.lanes]
             return expired, pushes, pending.next_due(tx, providers, at)
 
-        expired, pushes, next_at = await self._database.write_beside(take)
+        expired, pushes, next_at = await self._database.write_concurrently(take)
         if len(expired) >= pending.MAX_EXPIRED_PER_PAGE:
             self._wake.set()
         elif expires:
@@ -377,7 +377,7 @@ class Outbox:
             due = pending.due_for(tx, list({token_id for token_id, _ in keys}), now)
             return changed, self._coordinator.claim(tx, due)
 
-        return self._database.write_beside(write)
+        return self._database.write_concurrently(write)
 
     def _release(self, batch: list[_Done], postponed: list[pending.MarkRetry]) -> None:
         """Forget pushes whose outcome is stored, and plan the next attempts."""

@@ -379,12 +379,12 @@ class NtfStore:
                 for server_id, incoming in batches
             ]
 
-        return _latest_pushes(await self.database.write_beside(receive))
+        return _latest_pushes(await self.database.write_concurrently(receive))
 
     async def pending_page(
         self, after: pending.Cursor, limit: int
     ) -> tuple[list[PendingPush], pending.Cursor | None]:
-        return await self.database.write_beside(lambda tx: pending.page(tx, after, limit))
+        return await self.database.write_concurrently(lambda tx: pending.page(tx, after, limit))
 
     async def read(self, function: Callable[[Transaction], T]) -> T:
         return await self.database.read(function)
