@@ -20,7 +20,6 @@ from heliograph.wire.smp.fields import MsgFlags, QueueMode, QueueReqData, Subscr
 from heliograph.wire.transmissions import Session, encode_transmission, pack
 
 SENDS = int(os.environ.get("BENCH_FORWARDS", "1000"))
-QUEUES = 20
 ROUNDS = 3
 SESSIONS = int(os.environ.get("BENCH_PROXIED_SENDERS", "2000"))
 BODY = bytes(2000)

@@ -30,10 +30,6 @@ def place_of(directory: Path) -> Path | str:
     return _urls[directory]
 
 
-def is_postgres() -> bool:
-    return _urls is not None
-
-
 @contextmanager
 def stores_in_postgres() -> Iterator[None]:
     global _urls

@@ -17,8 +17,6 @@ from heliograph.transport.handshake import ServerIdentity
 from heliograph.transport.protocols import SMP
 from heliograph.transport.server import Listener
 
-INTERVAL = 0.02
-
 
 def save_credentials(path: Path, credentials: TlsCredentials) -> None:
     chain = [certificate.hex() for certificate in credentials.chain]

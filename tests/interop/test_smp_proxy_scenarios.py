@@ -21,7 +21,6 @@ from tests.smp.support import OK, Peer, Queue, World, a_world, new_store, servic
 from tests.waiting import eventually, until
 
 CURRENT = 18
-SOK = smp.SOK()
 SERVICE = smp.ERR(ErrorCode.SERVICE)
 BASIC_AUTH = smp.ERR(PROXY(ProxyFailure.BASIC_AUTH))
 NO_SESSION = smp.ERR(PROXY(ProxyFailure.NO_SESSION))

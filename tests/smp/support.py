@@ -46,7 +46,6 @@ from tests.waiting import until
 
 NOW = time.time()
 VERSION = 19
-TIMEOUT = 10.0
 QUIET = 0.06  # longer than the router waits before it delivers or confirms
 STORES = ("sqlite", "postgresql")
 OK = smp.OK()

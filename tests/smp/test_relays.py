@@ -31,7 +31,6 @@ from tests.waiting import until
 
 SEND = smp.SEND(MsgFlags(True), b"hello")
 VERSION = smp.ERR(PROXY(BrokerError("TRANSPORT", TransportError.VERSION)))
-UNKNOWN = ErrorCode.CMD_UNKNOWN
 NETWORK = smp.ERR(PROXY(BrokerError("NETWORK")))
 
 

@@ -7,7 +7,6 @@ the backoff of its last failure has passed.
 
 import asyncio
 import contextlib
-import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -26,8 +25,6 @@ from heliograph.transport.protocols import Response
 from heliograph.wire.addresses import Scheme, ServerAddress
 from heliograph.wire.errors import STORE, ErrorCode
 from heliograph.wire.versions import VersionRange
-
-logger = logging.getLogger(__name__)
 
 _TEMPORARY = (ErrorCode.QUOTA, ErrorCode.INTERNAL, ErrorCode.EXPIRED)
 

@@ -8,7 +8,6 @@ A database that several processes have joined has a third thread, for what must 
 """
 
 import asyncio
-import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +21,6 @@ from heliograph.db.dialects import Guard, Transaction, check_store, open_dialect
 from heliograph.db.errors import DatabaseNewer
 from heliograph.db.worker import DatabaseWorker, RetryBudget, new_marker, retry_while_lost
 from heliograph.opening import Closing, opening
-
-logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 

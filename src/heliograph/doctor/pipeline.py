@@ -23,7 +23,6 @@ __all__ = ["check_journal", "check_pipeline"]
 UNACCOUNTED = "unaccounted"
 """The outcome that no notification may have."""
 _REPORT = "the pipeline's report has the reasons: `heliograph pipeline report`"
-_COLUMNS = ("event_id", "reason", "raw")
 
 
 def check_journal(subject: Subject) -> Findings:

@@ -13,11 +13,10 @@ from pathlib import Path
 from heliograph.runtime.errors import IdentityError
 from heliograph.runtime.files import write_file
 
-__all__ = ["FILES", "JournalIdentity", "journal_identity"]
+__all__ = ["JournalIdentity", "journal_identity"]
 
 ID = "journal.id"
 KEY = "journal.key"
-FILES = (ID, KEY)
 _ID_SIZE = 8
 _KEY_SIZE = 32
 

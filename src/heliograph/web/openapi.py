@@ -28,7 +28,6 @@ def _or_null(schema: JsonObject) -> JsonObject:
     return {"anyOf": [schema, {"type": "null"}]}
 
 
-_STATES = ["off", "unknown", "empty", "unreadable", "complete", "lagging", "gaps", "unaccounted"]
 _FLOW = _object(total=_COUNT, per_second=_NUMBER, recently=_COUNT)
 _ROUTER = _object(problem=_or_null(_TEXT), as_of=_or_null(_NUMBER), is_stale=_BOOLEAN)
 _LIVE = _object(

@@ -28,7 +28,6 @@ NOW = 1000.0
 NEXT = NOW + REFRESH_INTERVAL
 SUBMIT = Submit(NEXT)
 INPUTS: tuple[Input, ...] = (*RefreshEvent, *map(Leave, M), *map(ModeChanged, M))
-IDLE_OR = dict.fromkeys((M.INSTANT, M.OFF), (P.IDLE, (RefreshAction.CANCEL,)))
 
 # In periodic mode, with the next one scheduled; what is not here changes nothing.
 CHANGES: dict[tuple[RefreshPhase, Input], tuple[RefreshPhase, tuple[Effect, ...]]] = {

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -24,7 +23,6 @@ from heliograph.device.chats.store import ContactStage
 from heliograph.device.states import PreviewMode
 from heliograph.device.store import PUSHES_KEPT, DeviceStore
 
-T = TypeVar("T")
 SEAL = Vault(None)
 
 

@@ -125,8 +125,9 @@ class OutboxRig:
         return stored.pushes
 
     async def pending_pushes(self) -> int:
-        count, _ = await self.database.read(pending.totals)
-        return count
+        count = "SELECT COUNT(*) FROM pending_pushes"
+        [[pushes]] = await self.database.read(lambda tx: tx.query(count))
+        return int(pushes)
 
     async def until_none_pending(self) -> None:
         await eventually(self.is_none_pending)

@@ -17,11 +17,7 @@ from heliograph.wire.smp.forwarding import ForwardedTransmission
 from heliograph.wire.transmissions import Session, encode_transmission, pack
 from tests.smp.support import OK, Peer, Queue, World, create, error
 
-CRYPTO, SYNTAX, BLOCK = (
-    error(ErrorCode.CRYPTO),
-    error(ErrorCode.CMD_SYNTAX),
-    error(ErrorCode.BLOCK),
-)
+CRYPTO, SYNTAX = error(ErrorCode.CRYPTO), error(ErrorCode.CMD_SYNTAX)
 NO_KEY = error(PROXY(BrokerError("TRANSPORT", TransportError.NO_AUTH)))
 
 

@@ -45,7 +45,6 @@ NETWORK = smp.ERR(PROXY(BrokerError("NETWORK")))
 TIMEOUT = smp.ERR(PROXY(BrokerError("TIMEOUT")))
 NO_SESSION = smp.ERR(PROXY(ProxyFailure.NO_SESSION))
 BASIC_AUTH = smp.ERR(PROXY(ProxyFailure.BASIC_AUTH))
-VERSION = smp.ERR(PROXY(BrokerError("TRANSPORT", TransportError.VERSION)))
 SEND = smp.SEND(MsgFlags(True), b"hello")
 
 

@@ -27,11 +27,6 @@ def server_for(tx: Transaction, address: ServerAddress, *, trusted: bool = False
     return int(server_id)
 
 
-def address_of(tx: Transaction, server_id: int) -> ServerAddress:
-    [[text]] = tx.query("SELECT address FROM servers WHERE server_id = ?", (server_id,))
-    return decode_address(text)
-
-
 def addresses(tx: Transaction) -> list[ServerAddress]:
     """Return the addresses of all routers."""
     return [decode_address(text) for (text,) in tx.query("SELECT address FROM servers")]

@@ -29,8 +29,6 @@ logger = logging.getLogger(__name__)
 SUBSCRIBE_BATCH_SIZE = 1000
 RECEIVABLE = (RcvStatus.NEW, RcvStatus.SECURING, RcvStatus.ACTIVE)
 
-Deliver = Callable[[Client, bytes, smp.MSG], None]
-
 
 @dataclass(slots=True)
 class _Router:

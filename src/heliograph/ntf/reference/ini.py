@@ -17,7 +17,6 @@ TOPIC = "chat.simplex.app"
 """Defaults of the reference."""
 
 STATS_FILE = "ntf-server-stats.daily.log"
-DEFAULT_PORT = 443
 _PLACEHOLDER = "<hostnames>"
 
 KeyPath = tuple[str, str]

@@ -94,10 +94,6 @@ def claim(tx: Transaction, pushes: list[PendingPush], owner: int) -> list[Pendin
     return [push for push in pushes if push.key in own]
 
 
-def pending_for(tx: Transaction, token_id: bytes) -> list[PendingPush]:
-    return _with_notices(tx, tx.query(f"{_PENDING_PUSH} WHERE d.token_id = ?", (token_id,)))
-
-
 def next_due(tx: Transaction, providers: Sequence[str], now: int) -> int | None:
     """Return when the next delayed push is due."""
     times = [
@@ -110,12 +106,6 @@ def next_due(tx: Transaction, providers: Sequence[str], now: int) -> int | None:
         if next_at is not None
     ]
     return min(times, default=None)
-
-
-def totals(tx: Transaction) -> tuple[int, int | None]:
-    """Return the number of pending pushes, and when the oldest became pending."""
-    [[count, oldest]] = tx.query("SELECT COUNT(*), MIN(since) FROM pending_pushes")
-    return count, oldest
 
 
 MAX_EXPIRED_PER_PAGE = 5_000

@@ -1,7 +1,8 @@
 """Statistics: additive counts and mergeable sketches, and from them the reference's daily line.
 
 `counts` and `actives` are computed from new events only and added to the tables; raw events may
-then expire. A theta sketch is exact up to `EXACT` different ids, and within one percent beyond.
+then expire. A theta sketch is exact up to `2 ** EXACT_BITS` different IDs, and within one percent
+beyond.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +14,6 @@ from pyspark.sql import Column, DataFrame, functions as f
 from heliograph.wire.ntf.tokens import PushProvider
 
 EXACT_BITS = 14
-EXACT = 1 << EXACT_BITS
 NULL_PROVIDER = PushProvider.APNS_NULL.text
 """The provider of tokens that only test routers."""
 

@@ -30,7 +30,6 @@ def read(
 
 
 T = TypeVar("T")
-U = TypeVar("U")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +66,12 @@ def write(tables: Tables, writes: Iterable[Write]) -> Written:
         return item.table, tables.written(staging, expected())
 
     written: Written = {}
-    for table, files in at_once([partial(one, item) for item in writes]):
+    for table, files in run_concurrently([partial(one, item) for item in writes]):
         written[table] = (*written.get(table, ()), *files)
     return written
 
 
-def both(left: Callable[[], T], right: Callable[[], U]) -> tuple[T, U]:
-    """Run two functions concurrently."""
-    with ThreadPoolExecutor(1) as pool:
-        beside = pool.submit(left)
-        result = right()
-        return beside.result(), result
-
-
-def at_once(work: Sequence[Callable[[], T]]) -> list[T]:
+def run_concurrently(work: Sequence[Callable[[], T]]) -> list[T]:
     """Run functions concurrently: Spark's jobs wait for cores, not for each other."""
     if len(work) < 2:
         return [item() for item in work]

@@ -74,7 +74,6 @@ class Fleet:
         self.settings = settings or FleetSettings()
         self._random = np.random.default_rng(self.settings.seed)
         self.outcomes: dict[str, int] = {}
-        self.accepted_pushes = 0
         self._make()
 
     @property
@@ -290,7 +289,6 @@ class Fleet:
         add_where(ntf, "token_invalid", done + 10, rejected, dead | {"status": first})
         add_where(ntf, "push_expired", done + HOUR, expired, end | {"reason": second})
         self._carried = self._carry(order, last, owner, subscription)
-        self.accepted_pushes = int(accepted.sum())
         carried = self._carried[accepted]
         listed = np.unique(carried[carried >= 0])
         outcome[order] = "coalesced"

@@ -73,8 +73,9 @@ class TokenWorld:
 
     def accept(self) -> None:
         """Have the provider accept the verification push, if there is one."""
-        for push in pending.pending_for(self.tx, self.token_id):
-            if push.kind is PushKind.VERIFICATION:
+        pushes, _ = pending.page(self.tx, pending.FIRST_PAGE, 100)
+        for push in pushes:
+            if push.key == (self.token_id, PushKind.VERIFICATION):
                 accepted = MarkAccepted(self.token_id, push.kind, push.seq)
                 assert pending.apply(self.tx, [accepted], now=self.now) == []
 
