@@ -66,8 +66,8 @@ happens, only the head of the run is renewed. Spark does not read names that beg
   `journal_lost` in the journal once it works again. The missing `seq` are a gap.
 - **When the pipeline has read a segment**, it acknowledges it after its commit. The router removes
   an acknowledged segment after `keep_days` (7), or earlier if there is no room. Segments in
-  quarantine, and those of events there, are not acknowledged. For a second pipeline, or a trial, use
-  `--no-acknowledge`.
+  quarantine, and those of events there, are not acknowledged. For a second pipeline, or a trial,
+  use `--no-acknowledge`.
 - **When it is larger than `max_megabytes`**, acknowledged segments are removed first. If there are
   none, `when_full` decides: the oldest others are removed (logged, and counted in
   `heliograph_*_journal_events_removed_total`), or new events are refused until there is room. The
