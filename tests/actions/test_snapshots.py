@@ -5,8 +5,8 @@ import pytest
 
 from heliograph.actions.pairing import PairKey, make_pair_secret, pair_secret
 from heliograph.actions.snapshots import (
-    KEPT,
     KEPT_SECONDS,
+    MAX_SNAPSHOTS,
     Pages,
     SnapshotRow,
     list_snapshots,
@@ -26,18 +26,17 @@ def take(day: int) -> tuple[Callable[[], tuple[str, ...]], Pages]:
 
 
 async def test_a_snapshot_is_whole_and_old_ones_are_removed(tmp_path: Path) -> None:
-    for number in range(KEPT + 2):
+    for number in range(MAX_SNAPSHOTS + 2):
         await write_snapshot(tmp_path, "r", "smp", take, 1000.0 + number * KEPT_SECONDS * 2)
     found = [header for header, _ in list_snapshots(tmp_path)]
-    assert len(found) == KEPT
+    assert len(found) == MAX_SNAPSHOTS
     assert found[-1].rows == len(ROWS)
     assert found[-1].places == ("p",)
     # One that may be read just now is kept, however many there are.
-    for number in range(KEPT + 2):
+    for number in range(MAX_SNAPSHOTS + 2):
         await write_snapshot(tmp_path, "s", "smp", take, 1000.0 + number)
-    assert (
-        len([header for header, _ in list_snapshots(tmp_path) if header.router == "s"]) == KEPT + 2
-    )
+    found = [header for header, _ in list_snapshots(tmp_path) if header.router == "s"]
+    assert len(found) == MAX_SNAPSHOTS + 2
 
 
 async def test_a_failure_leaves_no_snapshot(tmp_path: Path) -> None:

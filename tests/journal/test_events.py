@@ -10,8 +10,8 @@ from heliograph.journal.hashing import Hasher, notification_id
 from heliograph.journal.journal import NO_JOURNAL
 from heliograph.journal.schema import COLUMNS, KINDS, ColumnType
 from heliograph.journal.storage.arrow import (
-    FEW,
     SCHEMA,
+    SMALL_TABLE_EVENTS,
     Origin,
     Recorded,
     RecordedColumns,
@@ -52,7 +52,7 @@ def recorded(draw: st.DrawFn) -> Recorded:
     return EVENTS[kind](**columns), draw(times), draw(monos)
 
 
-@pytest.mark.parametrize("few", [0, FEW])
+@pytest.mark.parametrize("few", [0, SMALL_TABLE_EVENTS])
 @given(st.lists(recorded(), min_size=1, max_size=12))
 def test_events_come_back_from_columns(few: int, given: list[Recorded]) -> None:
     hasher = Hasher(KEY)
@@ -90,7 +90,7 @@ def recorded_together(draw: st.DrawFn) -> RecordedColumns:
     return RecordedColumns(COLUMNAR[kind](**columns), draw(times), draw(monos), size)
 
 
-@pytest.mark.parametrize("few", [0, FEW])
+@pytest.mark.parametrize("few", [0, SMALL_TABLE_EVENTS])
 @given(st.lists(recorded() | recorded_together(), min_size=1, max_size=8))
 def test_events_recorded_together_are_equal_to_those_recorded_one_by_one(
     few: int, given: list[Recorded | RecordedColumns]
@@ -107,7 +107,7 @@ def test_batches_of_few_and_of_many_make_one_segment(
     hasher = Hasher(KEY)
     batches, first = [], 1
     for item, is_few in given:
-        batches.append(table_of([item], ORIGIN, first, hasher, FEW if is_few else 0))
+        batches.append(table_of([item], ORIGIN, first, hasher, SMALL_TABLE_EVENTS if is_few else 0))
         first += len(batches[-1])
     expected = complete([table_of([item for item, _ in given], ORIGIN, 1, hasher, 0)])
     assert complete(batches).sort_by("seq").to_pylist() == expected.sort_by("seq").to_pylist()

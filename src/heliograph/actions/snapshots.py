@@ -35,7 +35,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 METADATA = b"heliograph"
-KEPT = 4
+MAX_SNAPSHOTS = 4
 """Snapshots of a router that are kept at least."""
 KEPT_SECONDS = 900
 """Seconds that a snapshot is kept for a job that may be reading it."""
@@ -130,7 +130,7 @@ async def write_snapshot(
     taken = sorted(
         int(file.stem) for file in target.parent.glob("*.parquet") if file.stem.isdecimal()
     )
-    for at in taken[:-KEPT]:
+    for at in taken[:-MAX_SNAPSHOTS]:
         if began - at > KEPT_SECONDS * 1_000_000:
             target.with_name(f"{at}.parquet").unlink(missing_ok=True)
     return target

@@ -28,7 +28,7 @@ from heliograph.system.parts import parts
 from heliograph.system.state import PartState, SystemStatus
 from heliograph.tasks import TaskScope
 
-NOTHING: Mapping[str, str] = MappingProxyType({})
+ALL_READY: Mapping[str, str] = MappingProxyType({})
 
 _UP = """\
 Start a messaging router, a notification router, the status page and the data pipeline, each in its
@@ -231,7 +231,7 @@ def run_status(options: argparse.Namespace) -> int:
 
 
 def describe(
-    layout: Layout, found: SystemStatus, now: float, not_ready: Mapping[str, str] = NOTHING
+    layout: Layout, found: SystemStatus, now: float, not_ready: Mapping[str, str] = ALL_READY
 ) -> list[str]:
     """Return lines for people: each process, why a router is not ready, and what to do next."""
     lines = []

@@ -21,7 +21,7 @@ __all__ = ["CertificateCollector", "Expiry", "expiries", "watch", "words"]
 logger = logging.getLogger(__name__)
 
 DAY = 86_400.0
-SOON = 30 * DAY
+WARN_BEFORE = 30 * DAY
 ONLINE, AUTHORITY = "online", "authority"
 
 
@@ -39,7 +39,7 @@ def expiries(identity: ServerIdentity) -> tuple[Expiry, Expiry]:
 def words(expiry: Expiry, now: float) -> tuple[str, str] | None:
     """Return what to say of a certificate that expired or expires soon, and what to do."""
     left = expiry.at - now
-    if left > SOON:
+    if left > WARN_BEFORE:
         return None
     day = time.strftime("%Y-%m-%d", time.gmtime(expiry.at))
     when = f"expires on {day}, in {int(left / DAY)} days" if left > 0 else f"expired on {day}"

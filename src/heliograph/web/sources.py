@@ -40,7 +40,7 @@ from heliograph.wire.primitives import b64decode
 
 __all__ = ["SystemSources"]
 
-NOTHING = (
+NOTHING_FOUND = (
     "Nothing is known by this ID. Deleted tokens are unknown, and notifications are known once"
     " their router has written them to the journal."
 )
@@ -130,7 +130,7 @@ class SystemSources:
 
     def search(self, wanted: str) -> JsonObject:
         found = self._notification(wanted) if _NOTIFICATION.fullmatch(wanted) else None
-        return found or self._token(wanted) or _answer("nothing", NOTHING)
+        return found or self._token(wanted) or _answer("nothing", NOTHING_FOUND)
 
     def _notification(self, wanted: str) -> JsonObject | None:
         try:

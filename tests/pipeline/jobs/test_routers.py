@@ -7,7 +7,7 @@ import pytest
 
 from heliograph.documents import JsonObject
 from heliograph.pipeline import upkeep
-from heliograph.pipeline.jobs.rates import KEPT, since_by_router
+from heliograph.pipeline.jobs.rates import RATES_KEPT, since_by_router
 from heliograph.pipeline.jobs.routers import RouterFacts, router_facts
 from heliograph.pipeline.runner import Pipeline, RunSettings
 from heliograph.pipeline.tables.offsets import Offsets
@@ -55,17 +55,17 @@ def test_the_clock_of_a_phone_retires_no_router() -> None:
     }
     found = router_facts(notes)
     assert [item.router for item in found if item.retired] == ["old"]
-    assert since_by_router(found) == {"ntf": 31 * day - KEPT}
+    assert since_by_router(found) == {"ntf": 31 * day - RATES_KEPT}
     phone = {"phone": notes["phone"]}
     assert not any(item.retired for item in router_facts(phone))
 
 
 def test_rates_are_needed_before_the_newest_event_of_their_own_router() -> None:
-    ends = {"a": 100 * KEPT, "b": 98 * KEPT}
+    ends = {"a": 100 * RATES_KEPT, "b": 98 * RATES_KEPT}
     found = router_facts(
         {name: {"part": "ntf", "boots": {"1": {"last_at": at}}} for name, at in ends.items()}
     )
-    assert since_by_router(found) == {"a": 99 * KEPT, "b": 97 * KEPT}
+    assert since_by_router(found) == {"a": 99 * RATES_KEPT, "b": 97 * RATES_KEPT}
 
 
 def test_a_router_or_one_of_its_runs_is_retired_by_name(tmp_path: Path) -> None:

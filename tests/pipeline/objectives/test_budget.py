@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 
 from heliograph.pipeline.objectives.budget import (
     ALERTS,
-    LEAST,
+    MIN_COUNTED,
     WINDOWS,
     ObjectiveState,
     WindowCount,
@@ -29,7 +29,7 @@ def test_states(
     result = judge(objective, None, found, incomplete)
     good, bad = found["30d"]
     target = Fraction(objective.millionths, 1_000_000)
-    if good + bad < LEAST:
+    if good + bad < MIN_COUNTED:
         assert result.state is ObjectiveState.NO_DATA
     elif Fraction(good, good + bad) < target:
         assert result.state is ObjectiveState.MISSED
@@ -45,7 +45,7 @@ def test_alerts_need_both_windows(objective: Objective, found: dict[str, WindowC
     result = judge(objective, "fcm", found, {})
     for alert in ALERTS:
         rates = [result.burn[alert.long], result.burn[alert.short]]
-        fires = found[alert.long].all >= LEAST and all(
+        fires = found[alert.long].all >= MIN_COUNTED and all(
             rate is not None and rate > alert.rate for rate in rates
         )
         assert (alert.name in result.alerts) == fires

@@ -155,8 +155,8 @@ def test_units_are_those_of_people() -> None:
 
 
 def test_an_empty_plot_is_a_word() -> None:
-    assert plots.durations("t", ["a"], {"p50": [None]}) == plots.NOTHING
-    assert plots.stacked("t", ["a"], {"shown": [0]}, "u") == plots.NOTHING
+    assert plots.durations("t", ["a"], {"p50": [None]}) == plots.EMPTY_PLOT
+    assert plots.stacked("t", ["a"], {"shown": [0]}, "u") == plots.EMPTY_PLOT
 
 
 def test_latencies_are_on_a_logarithmic_scale() -> None:

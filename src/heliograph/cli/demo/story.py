@@ -32,9 +32,12 @@ TIMEOUT = 120.0
 PIPELINE_TIMEOUT = 240.0
 SNAPSHOTS = 3.0
 """Seconds between snapshots of subscriptions."""
-SETTLING = 2.0
+SETTLING_SECONDS = 2.0
 """Seconds until the last events are in the journal."""
-QUICK = ("--conf", "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+SHORT_RUN = (
+    "--conf",
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+)
 """Java's optimizing compiler costs more than it saves in so short a run."""
 MEANINGS = {
     "shown": "shown on a phone",
@@ -149,7 +152,7 @@ class Story:
         self._say("The pipeline, on Spark, accounts for every notification")
         await self._taken()
         report, tables = self._directory / "report", str(self._layout.tables)
-        command = ("pipeline", "report", "--dir", tables, "--out", str(report), *QUICK)
+        command = ("pipeline", "report", "--dir", tables, "--out", str(report), *SHORT_RUN)
         print("   $ heliograph pipeline report", flush=True)
         output = await heliograph(*command, within=PIPELINE_TIMEOUT)
         outcomes = json.loads((report / "report.json").read_text())["outcomes"]
@@ -173,7 +176,7 @@ class Story:
         await self._until(lambda: self._has_snapshots(since), "snapshots of both routers")
         snapshots = ("--snapshots", str(self._layout.snapshots))
         for command in (
-            ("pipeline", "decide", "--write", "--dir", tables, *snapshots, *QUICK),
+            ("pipeline", "decide", "--write", "--dir", tables, *snapshots, *SHORT_RUN),
             ("ntf", "actions", "apply", "--kind", "resubscribe", "--dir", str(ntf)),
         ):
             print(f"   $ heliograph {' '.join(command[: command.index('--dir')])}", flush=True)
@@ -190,7 +193,7 @@ class Story:
 
     async def _taken(self) -> None:
         """Wait until the pipeline has everything that is in the journals now."""
-        await asyncio.sleep(SETTLING)
+        await asyncio.sleep(SETTLING_SECONDS)
         journal, tables = str(self._layout.journal), self._layout.tables
         deadline = time.monotonic() + PIPELINE_TIMEOUT
         waiting = list_segments(journal, None)
@@ -223,4 +226,4 @@ class Story:
 
 
 def _quickly(part: SystemPart) -> SystemPart:
-    return replace(part, command=(*part.command, *QUICK)) if part.name == "pipeline" else part
+    return replace(part, command=(*part.command, *SHORT_RUN)) if part.name == "pipeline" else part

@@ -21,7 +21,7 @@ UPKEEP_SECONDS = 86_400.0
 STOP_SECONDS = 15.0
 LARGE_MEMORY = "2g"
 _VERDICTS = {code: verdict for verdict, code in EXIT_CODES.items()}
-SMALL = {
+SMALL_BATCH_CONF = {
     # To compile what runs once costs more than it saves; the heap grows only as far as needed.
     "spark.driver.extraJavaOptions": (
         "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms64m -Xmn24m -Xss512k"
@@ -79,7 +79,7 @@ def command(options: argparse.Namespace, *, small: bool, upkeep: bool) -> list[s
     words += ["--master", options.master, "--memory", memory]
     for journal in options.journal:
         words += ["--journal", journal]
-    conf = {**(SMALL if small else {}), **dict(options.conf)}
+    conf = {**(SMALL_BATCH_CONF if small else {}), **dict(options.conf)}
     for key, value in conf.items():
         words += ["--conf", f"{key}={value}"]
     for name in ("push_ttl", "grace", "retire_after"):

@@ -57,7 +57,7 @@ REPETITIVE = frozenset(
     )
 )
 """Columns with few different values, stored as dictionaries."""
-FEW = 200
+SMALL_TABLE_EVENTS = 200
 """Number of events up to which one table for all kinds is cheaper than one per kind."""
 
 
@@ -129,7 +129,7 @@ def table_of(
     origin: Origin,
     first_seq: int,
     hasher: Hasher,
-    few: int = FEW,
+    few: int = SMALL_TABLE_EVENTS,
 ) -> pa.Table:
     """Return a table with only those columns that have a value: see `complete`.
 

@@ -27,7 +27,7 @@ from heliograph.pipeline.decisions.deciding import (
     RepairDecision,
     allowed_kinds,
 )
-from heliograph.pipeline.decisions.rules import LARGE, RULES, AnomalyRule
+from heliograph.pipeline.decisions.rules import LARGE_METRICS, RULES, AnomalyRule
 from heliograph.pipeline.decisions.windows import WINDOW, RouterWindows, complete_windows
 from heliograph.pipeline.jobs import coverage, rates
 from heliograph.pipeline.spark.local import local
@@ -101,7 +101,7 @@ def find(
         ends = sums.offsets.to_numpy()
         columns = (column.to_pylist() for column in (router, metric, subject))
         for name, kind, who, part in zip(*columns, starmap(slice, pairwise(ends)), strict=True):
-            if kind in LARGE:
+            if kind in LARGE_METRICS:
                 crowds.setdefault((name, kind), []).append((name, kind, who))
             else:
                 found_sums = SubjectSums(kind, who, at[part], counts[part], totals[part])
@@ -130,12 +130,12 @@ def _new_sums(
     One scan: this is what every comparison costs. There is a row for each subject, and of a large
     metric for one more than `MAX_BUSY` at most.
     """
-    is_large = f.col("metric").isin(*LARGE)
+    is_large = f.col("metric").isin(*LARGE_METRICS)
     newest = {item.router: item.end - WINDOW for item in windows}
     ends = _by_router({item.router: item.end for item in windows})
     first = f.when(is_large, _by_router(newest)).otherwise(_by_router(since))
     least = min(*since.values(), *newest.values())
-    floors = {rule.metric: int(rule.floor) for rule in RULES if rule.metric in LARGE}
+    floors = {rule.metric: int(rule.floor) for rule in RULES if rule.metric in LARGE_METRICS}
     recent = table.where(f.col("bucket") >= least)
     if least == min(newest.values()):
         recent = recent.coalesce(1)  # a window needs no exchange between tasks

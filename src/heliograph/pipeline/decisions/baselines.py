@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from heliograph.pipeline.decisions.rules import LARGE, RULES, AnomalyRule
+from heliograph.pipeline.decisions.rules import LARGE_METRICS, RULES, AnomalyRule
 from heliograph.pipeline.decisions.windows import HISTORY, WINDOW, RouterWindows
 from heliograph.pipeline.jobs.rates import BUCKET
 
@@ -20,9 +20,9 @@ __all__ = ["MIN_HISTORY", "Anomaly", "Baselines", "SubjectSums", "compare"]
 
 MIN_HISTORY = 15
 """Complete windows that a baseline needs."""
-RARE = 0.05
+MAX_SILENT_SHARE = 0.05
 """Share of earlier windows that may be silent if silence is to be a finding."""
-NORMAL = 1.4826
+MAD_TO_SIGMA = 1.4826
 """Standard deviations of a normal distribution in a median absolute deviation."""
 IN_WINDOW = WINDOW // BUCKET
 COLUMNS = (HISTORY + 1) * IN_WINDOW
@@ -90,7 +90,7 @@ class Baselines:
     def anomalies(self, windows: RouterWindows) -> Iterator[Anomaly]:
         past = self._pasts[windows.router]
         for rule in RULES:
-            if rule.metric in LARGE:
+            if rule.metric in LARGE_METRICS:
                 continue
             for (metric, subject), series in past.series.items():
                 if metric == rule.metric:
@@ -179,12 +179,12 @@ def compare(
         past = sorted(float(count) for count, _ in pairs)
     if len(past) < MIN_HISTORY:
         return None
-    if rule.is_silence and past.count(0.0) > RARE * len(past):
+    if rule.is_silence and past.count(0.0) > MAX_SILENT_SHARE * len(past):
         return None
     baseline = past[len(past) // 2]
     spread = sorted(abs(value - baseline) for value in past)[len(past) // 2]
     distance = baseline - observed if rule.is_silence else observed - baseline
-    deviation = distance / (NORMAL * spread + rule.scale)
+    deviation = distance / (MAD_TO_SIGMA * spread + rule.scale)
     if deviation < rule.least or (rule.is_silence and baseline < rule.floor):
         return None
     return Anomaly(router, rule.finding, subject, parent, observed, baseline, spread, deviation)

@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 DAY = 86_400.0
-LEAST = 10
+MIN_CAP = 10
 """Decisions of a kind that a job may make, whatever share of all subjects they are."""
 RENEWED_SHARE = 0.1
 """Share of its validity before the end of which a state that goes on is decided on again."""
@@ -52,7 +52,7 @@ class DecisionSettings:
     remove_after: float = 7 * DAY
 
     def cap(self, population: int) -> int:
-        return max(LEAST, int(population * self.max_percent / 100))
+        return max(MIN_CAP, int(population * self.max_percent / 100))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ __all__ = ["JOBS", "Decider", "DecisionRun", "write_decisions"]
 
 logger = logging.getLogger(__name__)
 
-KEPT = 7 * 86_400.0
+EXPIRED_KEPT = 7 * 86_400.0
 """Seconds that actions are kept in the table after their end."""
 ANOMALIES = "anomalies"
 
@@ -102,6 +102,6 @@ def write_decisions(
     if not made:
         return 0
     # Before the table is read: what cannot be read any more could never be expired.
-    expire_actions(place, int((now - KEPT) * 1e6))
+    expire_actions(place, int((now - EXPIRED_KEPT) * 1e6))
     new = without_current(made, read_actions(place), now)
     return append_actions(place, sign_all(new, signer, settings, now))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from heliograph.actions.contract import ActionKind
 from heliograph.pipeline.jobs import rates
 
-__all__ = ["LARGE", "RULES", "AnomalyRule"]
+__all__ = ["LARGE_METRICS", "RULES", "AnomalyRule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,5 +97,5 @@ RULES = (
         "source_wave", rates.SOURCE, ActionKind.PAUSE_REGISTRATIONS, 120, 12, "registrations/1"
     ),
 )
-LARGE = (rates.TOKEN, rates.SUBSCRIPTION, rates.SOURCE)
+LARGE_METRICS = (rates.TOKEN, rates.SUBSCRIPTION, rates.SOURCE)
 """Metrics with very many subjects: only those above the floor are compared with their past."""

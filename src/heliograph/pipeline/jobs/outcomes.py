@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, functions as f, types as t
 from heliograph.pipeline.jobs.ledger import SETTLED
 from heliograph.pipeline.jobs.routers import GRACE, RETIRE_AFTER, RouterFacts, newest_at
 from heliograph.pipeline.jobs.windows import (
-    ANY,
+    ANY_ROUTER,
     BUCKET,
     Gap,
     common_horizon,
@@ -178,7 +178,7 @@ def _with_gaps(
     if not windows:
         return rows.withColumn("explained", f.col("killed"))
     gaps = local(rows.sparkSession, windows, _GAPS)
-    key = f.coalesce(f.col("at_router"), f.xxhash64(f.lit(ANY)))
+    key = f.coalesce(f.col("at_router"), f.xxhash64(f.lit(ANY_ROUTER)))
     stored = f.col("covered").isNotNull()
     since = f.coalesce("stored_at", "pending_at", "since")
     wait = f.when(stored, int(settings.push_ttl * SECOND)).otherwise(0) + settings.grace_us
@@ -210,7 +210,7 @@ def _derived_columns() -> dict[str, Column]:
         "covered": f.coalesce("ntf_seq", "pending_through"),
         "at_router": f.coalesce("ntf_router", "received_router"),
         "since": f.coalesce("received_at", "smp_delivered_at"),
-        "in_flight_at": f.coalesce("received_router", f.xxhash64(f.lit(ANY))),
+        "in_flight_at": f.coalesce("received_router", f.xxhash64(f.lit(ANY_ROUTER))),
     }
 
 

@@ -13,7 +13,7 @@ from heliograph.pipeline.jobs.routers import RouterFacts
 
 BUCKET = 10 * 1_000_000
 """Microseconds."""
-KEPT = 4 * 3600 * 1_000_000
+RATES_KEPT = 4 * 3600 * 1_000_000
 """Microseconds that rates are kept before a router's newest event: longer than a baseline."""
 KEYS = ("bucket", "router", "metric", "subject", "parent")
 
@@ -37,7 +37,7 @@ def since_by_router(routers: Iterable[RouterFacts]) -> dict[str, int]:
     nothing.
     """
     return {
-        item.router: item.last_at - KEPT
+        item.router: item.last_at - RATES_KEPT
         for item in routers
         if item.part == "ntf" and not item.retired
     }

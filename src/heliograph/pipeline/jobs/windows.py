@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from heliograph.pipeline.intervals import Pair, merge
 from heliograph.pipeline.jobs.routers import RouterFacts, newest_at
 
-ANY = "*"
+ANY_ROUTER = "*"
 """Stands for a router's ID if it is not known which notification router it was."""
 BUCKET = 3_600_000_000
 """Microseconds: the hour by which windows are joined."""
@@ -52,14 +52,14 @@ def common_horizon(routers: Sequence[RouterFacts]) -> int:
 def kill_rows(routers: Sequence[RouterFacts], grace: int) -> list[tuple[str, int, int, int]]:
     """Return rows of router, bucket, low and high: the windows in which a kill lost events.
 
-    A kill loses only the newest events, so it explains nothing older. The rows of `ANY` are those
-    of all notification routers.
+    A kill loses only the newest events, so it explains nothing older. The rows of `ANY_ROUTER`
+    are those of all notification routers.
     """
-    found: dict[str, list[Pair]] = {ANY: []}
+    found: dict[str, list[Pair]] = {ANY_ROUTER: []}
     for item in ntf_of(routers):
         windows = [(last_at - grace, started_at) for last_at, started_at in item.kills]
         found[item.router] = windows
-        found[ANY] += windows
+        found[ANY_ROUTER] += windows
     return [
         (router, bucket, low, high)
         for router, windows in found.items()
@@ -78,11 +78,11 @@ def gap_rows(
     found: dict[str, list[Pair]] = {}
     for item in ntf_of(routers):
         if item.retired and not item.stopped:
-            for router in (item.router, ANY):
+            for router in (item.router, ANY_ROUTER):
                 found.setdefault(router, []).append((item.last_at - grace, item.last_at + grace))
     for gap in gaps:
         if gap.part == "ntf":
-            for router in (gap.router, ANY):
+            for router in (gap.router, ANY_ROUTER):
                 found.setdefault(router, []).append((gap.from_at, gap.until_at))
     return [
         (router, [low for low, _ in merged], [high for _, high in merged])

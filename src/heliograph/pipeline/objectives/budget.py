@@ -13,7 +13,7 @@ from heliograph.pipeline.objectives.objective import SCALE, Objective
 
 __all__ = [
     "ALERTS",
-    "LEAST",
+    "MIN_COUNTED",
     "WINDOWS",
     "BurnAlert",
     "ObjectiveResult",
@@ -26,7 +26,7 @@ __all__ = [
 WINDOWS = {"5m": 300, "30m": 1800, "1h": 3600, "6h": 21_600, "3d": 259_200, "30d": 2_592_000}
 """Seconds of each window. Those of days consist of whole hours."""
 BUDGET_WINDOW = "30d"
-LEAST = 100
+MIN_COUNTED = 100
 """Notifications from which a state or an alert follows."""
 LEAST_RATE = 10
 """Notifications from which there is a burn rate: fewer are enough for the short window of an
@@ -123,7 +123,7 @@ def judge(
         tuple(
             alert.name
             for alert in ALERTS
-            if found[alert.long].all >= LEAST
+            if found[alert.long].all >= MIN_COUNTED
             and _exceeds(burn[alert.long], alert.rate)
             and _exceeds(burn[alert.short], alert.rate)
         ),
@@ -138,7 +138,7 @@ def burn_rate(objective: Objective, count: WindowCount) -> float | None:
 
 
 def _state(objective: Objective, count: WindowCount, is_incomplete: bool) -> ObjectiveState:
-    if count.all < LEAST:
+    if count.all < MIN_COUNTED:
         return ObjectiveState.NO_DATA
     if count.bad * SCALE > count.all * objective.allowed:
         return ObjectiveState.MISSED

@@ -15,7 +15,7 @@ from heliograph.pipeline.planning.trend import (
 
 __all__ = ["Forecast", "ResourceLimits", "describe_forecast", "forecast"]
 
-FAR = 3 * 365
+HORIZON = 3 * 365
 """Days beyond which a forecast says nothing."""
 
 
@@ -94,12 +94,13 @@ def describe_forecast(found: Sequence[Forecast] | None, days: int) -> Iterator[s
 def _when(found: Exhaustion) -> str:
     if found.days == 0:
         return "used up now"
-    if found.soonest is None or found.soonest > FAR:
+    if found.soonest is None or found.soonest > HORIZON:
         return "not used up within three years"
-    soonest = f"{found.soonest:.0f}"
-    latest = f"{found.latest:.0f}" if found.latest is not None and found.latest <= FAR else "never"
-    middle = f"{found.days:.0f}" if found.days is not None and found.days <= FAR else "never"
-    return f"used up in {middle} days ({soonest} to {latest})"
+    middle, latest = (
+        f"{days:.0f}" if days is not None and days <= HORIZON else "never"
+        for days in (found.days, found.latest)
+    )
+    return f"used up in {middle} days ({found.soonest:.0f} to {latest})"
 
 
 def _number(value: float, sign: str = "") -> str:

@@ -209,7 +209,7 @@ def _active(table: ReportTable) -> str:
 
 def _table(table: ReportTable) -> str:
     if not table.rows:
-        return plots.NOTHING
+        return plots.EMPTY_PLOT
     texts = [
         any(isinstance(value, str) for value in column) for column in zip(*table.rows, strict=True)
     ]

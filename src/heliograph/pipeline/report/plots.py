@@ -15,7 +15,7 @@ LEFT, RIGHT, TOP, BOTTOM = 72, 12, 24, 52
 MOST_LABELS = 9
 MOST_WIDTH = 48.0
 """Of a bar, if there are few."""
-NOTHING = "<p>Nothing.</p>"
+EMPTY_PLOT = "<p>Nothing.</p>"
 
 TICKS = (
     1e-6,
@@ -93,7 +93,7 @@ def stacked(title: str, labels: Sequence[str], series: dict[str, Values], unit: 
                 f"<title>{text}</title></rect>"
             )
             below[index] += value
-    return _frame(title, labels, parts, axis) + _legend(shown) if shown else NOTHING
+    return _frame(title, labels, parts, axis) + _legend(shown) if shown else EMPTY_PLOT
 
 
 def lines(title: str, labels: Sequence[str], series: dict[str, Values], unit: str) -> str:
@@ -129,7 +129,7 @@ def _lines(title: str, labels: Sequence[str], shown: dict[str, Values], axis: Ax
                 if len(run) > 1:
                     parts.append(f'<polyline {colour} points="{" ".join(run)}"/>')
                 run = []
-    return _frame(title, labels, parts, axis) + _legend(shown) if shown else NOTHING
+    return _frame(title, labels, parts, axis) + _legend(shown) if shown else EMPTY_PLOT
 
 
 def nice(value: float) -> float:

@@ -7,8 +7,8 @@ from heliograph.db.dialects import Transaction
 __all__ = ["ActionSubject", "address_of", "population", "subjects"]
 
 _TABLES = {"subscription": "subscriptions", "token": "tokens", "server": "servers"}
-OTHERS = 100
-"""What stands for the number of subjects that are not in the store."""
+OTHER_POPULATION = 100
+"""Assumed number of subjects that the store cannot count, such as networks."""
 
 
 class ActionSubject(NamedTuple):
@@ -21,7 +21,7 @@ class ActionSubject(NamedTuple):
 def population(tx: Transaction, column: str) -> int:
     """Return how many subjects there are that hashes of a journal's column may stand for."""
     if column not in _TABLES:
-        return OTHERS
+        return OTHER_POPULATION
     [[count]] = tx.query(f"SELECT COUNT(*) FROM {_TABLES[column]}")
     return int(count)
 

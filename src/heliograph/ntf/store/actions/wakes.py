@@ -8,7 +8,7 @@ from heliograph.ntf.store.actions.rules import ActionRule, Applied, ResolvedActi
 
 __all__ = ["RULES"]
 
-LAST = 1 << 62
+LATEST_CONTROL = 1 << 62
 """Later than every control of the pipeline: what the operator aborts here stays aborted."""
 
 
@@ -33,7 +33,7 @@ def _wake(tx: Transaction, item: ResolvedAction, now: int) -> tuple[Applied, byt
 
 
 def _abort(tx: Transaction, removed: bytes, now: int) -> Applied | Refusal:
-    state = wakes.control(tx, removed, "abort", LAST)
+    state = wakes.control(tx, removed, "abort", LATEST_CONTROL)
     return Refusal.DISAGREED if state is None else Applied()
 
 
