@@ -12,7 +12,14 @@ from prometheus_client import CollectorRegistry
 from heliograph.crypto.certificates import expires_at
 from heliograph.runtime import expiry
 from heliograph.runtime.errors import IdentityError
-from heliograph.runtime.expiry import AUTHORITY, DAY, ONLINE, CertificateCollector, Expiry, words
+from heliograph.runtime.expiry import (
+    AUTHORITY,
+    DAY,
+    ONLINE,
+    CertificateCollector,
+    Expiry,
+    describe_expiry,
+)
 from heliograph.runtime.identity import create_identity, load_identity, rotate_leaf
 from heliograph.runtime.metrics import expose
 from heliograph.transport.handshake import ServerIdentity
@@ -48,7 +55,7 @@ def test_expiries(short_lived: ServerIdentity) -> None:
     ],
 )
 def test_words(certificate: str, days: int, reported: str | None) -> None:
-    found = words(Expiry(certificate, NOW + days * DAY), NOW)
+    found = describe_expiry(Expiry(certificate, NOW + days * DAY), NOW)
     assert (None if found is None else ": ".join(found)[: len(reported or "")]) == reported
 
 

@@ -167,15 +167,15 @@ class Database(Closing):
     def write(self, function: Callable[[Transaction], T]) -> "asyncio.Future[T]":
         """Run a function; the future has its result once it is durable.
 
-        Of all processes that joined a database, one at a time runs functions submitted so.
+        In a joined database, only one process at a time runs such functions.
         """
         return self._writer.submit(function)
 
     def write_concurrently(self, function: Callable[[Transaction], T]) -> "asyncio.Future[T]":
         """Run a function concurrently with the writes of other processes.
 
-        In a joined database it has a transaction of its own, and must lock what it reads before it
-        writes; several rows in one order.
+        In a joined database it has a transaction of its own, and must lock the rows that it reads
+        before it writes, always in the same order.
         """
         return self._writer.submit(function, concurrent=True)
 

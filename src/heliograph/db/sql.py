@@ -16,7 +16,7 @@ OWNED = "another router uses this database: stop it, or give each a database of 
 class Guard(Protocol):
     """The row of a process that may write, which each of its transactions updates.
 
-    Who removes the row waits for such a transaction, and none can commit afterwards.
+    Removing the row waits for such a transaction to end, and no later one can commit.
     """
 
     @property

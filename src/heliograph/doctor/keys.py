@@ -27,7 +27,7 @@ from heliograph.push.provider import (
     RetryLater,
 )
 from heliograph.runtime.errors import ConfigError, IdentityError
-from heliograph.runtime.expiry import expiries, words
+from heliograph.runtime.expiry import describe_expiry, expiries
 from heliograph.runtime.identity import CA_KEY, SERVER_CERTIFICATE, load_identity
 from heliograph.wire.ntf.push import CheckMessagesPush
 from heliograph.wire.ntf.tokens import APNSDeviceToken, DeviceToken, FcmDeviceToken, PushProvider
@@ -54,7 +54,7 @@ def check_identity(subject: Subject) -> Findings:
     except IdentityError as exc:
         yield problem("keys", str(exc), "see 'Keys and certificates' in the runbook")
         return
-    found = [(expiry, words(expiry, time.time())) for expiry in expiries(identity)]
+    found = [(expiry, describe_expiry(expiry, time.time())) for expiry in expiries(identity)]
     for _, text in found:
         if text is not None:
             yield warning("certificate", *text)

@@ -128,7 +128,10 @@ async def serve(
 def _snapshots(
     config: NtfConfig, directory: Path, folder: Path, router: NtfRouter
 ) -> Coroutine[object, object, None]:
-    """Return what exports snapshots. Raises `IdentityError` if the pair's secret is missing."""
+    """Return a coroutine that exports snapshots.
+
+    Raises `IdentityError` if the pair's secret is missing.
+    """
     secret = pair_secret(directory / config.snapshots.key_file)
     identity = journal_identity(directory, config.journal.key_epoch)
     take = snapshot_of(router.store, secret, Hasher(identity.key))

@@ -1,4 +1,4 @@
-"""A notification router of several worker processes on this machine, and what speaks for all."""
+"""A notification router of several worker processes on this machine, and their common endpoints."""
 
 import logging
 import time
@@ -59,11 +59,11 @@ async def supervise(config: NtfConfig, directory: Path, count: int) -> AsyncIter
             command_for(directory, listen.host, reserved.getsockname()[1]), count
         )
         address = await stack.enter_async_context(workers.running())
-        await _speak_for_all(stack, config, directory, workers, count)
+        await _serve_common(stack, config, directory, workers, count)
         yield address
 
 
-async def _speak_for_all(
+async def _serve_common(
     stack: AsyncExitStack, config: NtfConfig, directory: Path, workers: WorkerProcesses, count: int
 ) -> None:
     """Write the statistics, and serve the control port, of all workers."""

@@ -92,13 +92,13 @@ class Stream:
             _PeriodicJob(self._compact, schedule.compact),
         )
         self._account: Future[tuple[Account, float]] | None = None
-        self._beside = pipeline.for_another_thread()
+        self._jobs_pipeline = pipeline.for_another_thread()
         self._job: Future[None] | None = None
         if decide_slowly is not None:
-            slow = _PeriodicJob(partial(decide_slowly, self._beside), schedule.decide_slowly)
+            slow = _PeriodicJob(partial(decide_slowly, self._jobs_pipeline), schedule.decide_slowly)
             self._jobs = (*self._jobs, slow)
         self._decide = decide
-        self._beside_jobs = pipeline.for_another_thread()
+        self._rates_pipeline = pipeline.for_another_thread()
         self._rating = (_PeriodicJob(self._rate, schedule.decide),)
         self._rate_job: Future[None] | None = None
 
@@ -141,31 +141,31 @@ class Stream:
             self._stop.wait(self._schedule.poll)
 
     def _fold(self) -> None:
-        self._beside.update_ledger()
+        self._jobs_pipeline.update_ledger()
 
     def _count(self) -> None:
-        self._beside.update_stats()
+        self._jobs_pipeline.update_stats()
 
     def _rate(self) -> None:
         """Count rates, and decide if there are new ones."""
-        if self._beside_jobs.update_rates() and self._decide is not None:
-            self._decide(self._beside_jobs)
+        if self._rates_pipeline.update_rates() and self._decide is not None:
+            self._decide(self._rates_pipeline)
 
     def _expire(self) -> None:
         kept = self._schedule.keep_events_days, self._schedule.keep_ledger_days
-        upkeep.expire(self._beside, time.time(), *kept)
-        self._beside.tables.vacuum()
+        upkeep.expire(self._jobs_pipeline, time.time(), *kept)
+        self._jobs_pipeline.tables.vacuum()
 
     def _compact(self) -> None:
-        upkeep.compact(self._beside)
+        upkeep.compact(self._jobs_pipeline)
 
-    def _watch_account(self, beside: ThreadPoolExecutor, now: float) -> None:
+    def _watch_account(self, executor: ThreadPoolExecutor, now: float) -> None:
         if self._account is None:
             # Without new events the account is the same, unless something may become overdue.
             batch = self._pipeline.offsets.batch
             if now >= self._account_at and (batch != self._accounted or now >= self._again_at):
                 self._accounted = batch
-                self._account = beside.submit(self._timed)
+                self._account = executor.submit(self._timed)
         elif self._account.done():
             ended, self._account = self._account, None
             if ended.exception() is not None:

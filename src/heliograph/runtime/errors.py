@@ -39,7 +39,7 @@ class StartError(OperatorError):
 
 @contextmanager
 def store_errors() -> Iterator[None]:
-    """Say of errors of the database what to do about them, as `StartError`."""
+    """Raise errors of the database as `StartError`, with what to do about them."""
     try:
         yield
     except DatabaseLost as exc:

@@ -16,7 +16,7 @@ from heliograph.crypto.certificates import expires_at
 from heliograph.runtime.metrics import gauge
 from heliograph.transport.handshake import ServerIdentity
 
-__all__ = ["CertificateCollector", "Expiry", "expiries", "watch", "words"]
+__all__ = ["CertificateCollector", "Expiry", "describe_expiry", "expiries", "watch"]
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ def expiries(identity: ServerIdentity) -> tuple[Expiry, Expiry]:
     return Expiry(ONLINE, expires_at(online)), Expiry(AUTHORITY, expires_at(authority))
 
 
-def words(expiry: Expiry, now: float) -> tuple[str, str] | None:
-    """Return what to say of a certificate that expired or expires soon, and what to do."""
+def describe_expiry(expiry: Expiry, now: float) -> tuple[str, str] | None:
+    """Describe a certificate that has expired or expires soon, with advice; else return None."""
     left = expiry.at - now
     if left > WARN_BEFORE:
         return None
@@ -72,7 +72,7 @@ async def watch(
     """Warn at once and every day, as long as there is a reason."""
     while True:
         for expiry in expiries(identity):
-            text = words(expiry, clock())
+            text = describe_expiry(expiry, clock())
             if text is not None:
                 logger.warning("%s: %s", *text)
         await asyncio.sleep(interval)

@@ -59,7 +59,7 @@ class SmpCollector(Collector):
         return self._totals or SmpTotals()
 
     async def count(self) -> None:
-        """Refresh the expensive numbers, every minute or less often, for ever."""
+        """Refresh the expensive numbers, every minute or less often, until cancelled."""
         while True:
             started = time.monotonic()
             try:

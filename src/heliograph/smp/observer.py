@@ -233,7 +233,7 @@ class SmpObserver(RouterObserver[SmpCommand]):
         self.counters.store_failures += 1
 
     async def report_counts(self) -> None:
-        """Journal the counts of commands and connections every minute, for ever."""
+        """Journal the counts of commands and connections every minute until cancelled."""
         while self.journal is not NO_JOURNAL:
             await asyncio.sleep(COUNTS_INTERVAL)
             self.record_counts()

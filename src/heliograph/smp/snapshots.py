@@ -20,7 +20,7 @@ _ROWS = (
 def snapshot_of(
     store: SmpStore, subscribers: Subscribers, secret: bytes, fingerprint: bytes
 ) -> TakeSnapshot:
-    """Return what takes a snapshot: every notifier, and whether somebody is subscribed to it."""
+    """Return a function that takes a snapshot of all notifiers, and whether each is subscribed."""
 
     def take(day: int) -> tuple[Callable[[], tuple[str, ...]], Pages]:
         key = PairKey.derive(secret, fingerprint, day)

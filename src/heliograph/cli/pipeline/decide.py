@@ -114,8 +114,8 @@ def check(options: argparse.Namespace) -> None:
         raise StartError("--valid: must be more than 0 and at most 168 hours")
 
 
-def words_of(options: argparse.Namespace) -> list[str]:
-    """Return the arguments with which `once` gets the same jobs."""
+def once_arguments(options: argparse.Namespace) -> list[str]:
+    """Return the arguments with which `once` runs the same jobs."""
     words = ["--max-percent", str(options.max_percent), "--valid", str(options.valid)]
     for name, *_ in _AFTER:
         words += [f"--{name}", str(getattr(options, name.replace("-", "_")))]
@@ -131,7 +131,7 @@ def _chosen(options: argparse.Namespace) -> tuple[str, ...]:
 def decider(
     options: argparse.Namespace, jobs: tuple[str, ...], *, snapshots: bool, write: bool
 ) -> "Decider":
-    """Return what decides, with the settings of the options."""
+    """Return a `Decider` with the settings of the options."""
     from heliograph.pipeline.decisions.deciding import DAY, DecisionSettings
     from heliograph.pipeline.decisions.jobs import Decider
 
@@ -152,7 +152,7 @@ def decider(
 
 
 def quick_decider(options: argparse.Namespace) -> "Decider | None":
-    """Return what `run` does every few seconds."""
+    """Return the decider that `run` calls every few seconds, None if there is none."""
     if options.no_anomalies:
         return None
     return decider(options, (ANOMALIES,), snapshots=False, write=options.decide_write)

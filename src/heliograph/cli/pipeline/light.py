@@ -10,7 +10,7 @@ import threading
 import time
 from contextlib import nullcontext
 
-from heliograph.cli.pipeline.decide import words_of
+from heliograph.cli.pipeline.decide import once_arguments
 from heliograph.cli.pipeline.ingesting import EXIT_CODES
 from heliograph.runtime.errors import StartError
 
@@ -87,7 +87,7 @@ def command(options: argparse.Namespace, *, small: bool, upkeep: bool) -> list[s
             words += [f"--{name.replace('_', '-')}", str(value)]
     for objective in options.objective or ():
         words += ["--objective", objective.text]
-    words += words_of(options)
+    words += once_arguments(options)
     words += ["--verbose"] if options.verbose else []
     words += ["--no-acknowledge"] if options.no_acknowledge else []
     if upkeep:

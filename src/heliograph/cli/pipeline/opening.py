@@ -129,7 +129,7 @@ def _session(options: argparse.Namespace) -> Iterator["SparkSession"]:
 
 @contextmanager
 def _deferred_interrupt() -> Iterator[None]:
-    """Take SIGINT only afterwards: amid its start Spark would leave a JVM behind."""
+    """Defer SIGINT until Spark has started: earlier it would leave a JVM behind."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -178,7 +178,7 @@ def _make(spark: "SparkSession", tables: "Tables", options: argparse.Namespace) 
 
 
 def objective_settings(options: argparse.Namespace) -> "tuple[Objective, ...]":
-    """Return those given, else those of the last account."""
+    """Return the objectives that were given, else those of the last account."""
     from heliograph.pipeline.objectives.objective import DEFAULTS, parse_objectives
     from heliograph.pipeline.tables.offsets import read_account
 
@@ -190,7 +190,7 @@ def objective_settings(options: argparse.Namespace) -> "tuple[Objective, ...]":
 
 
 def outcome_settings(options: argparse.Namespace) -> "OutcomeSettings":
-    """Return those given; what is not given is as in the last account."""
+    """Return the settings that were given, completed by those of the last account."""
     from heliograph.pipeline.jobs.outcomes import OutcomeSettings
     from heliograph.pipeline.tables.offsets import read_account
 

@@ -1,4 +1,4 @@
-"""Make what applies actions from a configuration."""
+"""Make the runner of actions from a configuration."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def action_settings(
 def make_runner(
     options: ActionOptions, journal: JournalOptions, directory: Path, router: NtfRouter
 ) -> ActionRunner | None:
-    """Return what applies actions; None if there is no table. Raises `StartError`."""
+    """Return the runner of actions; None if there is no table. Raises `StartError`."""
     settings = action_settings(options, journal, directory)
     if settings.place is None:
         return None

@@ -1,4 +1,4 @@
-"""Say what would become of actions, without a change: for `apply --dry-run`."""
+"""Preview what would become of actions, for `apply --dry-run`."""
 
 from collections.abc import Sequence
 

@@ -21,7 +21,7 @@ _ROWS = (
 
 
 def snapshot_of(store: NtfStore, secret: bytes, hasher: Hasher) -> TakeSnapshot:
-    """Return what takes a snapshot: every subscription, by messaging router."""
+    """Return a function that takes a snapshot of all subscriptions, by messaging router."""
 
     def take(day: int) -> tuple[Callable[[], tuple[str, ...]], Pages]:
         keys: dict[str, PairKey | None] = {}

@@ -26,8 +26,8 @@ NO_LOAD = Load()
 
 
 def smoothed(before: Load, subscriptions: int, received: int, seconds: float) -> Load:
-    """Return the load after so many notifications were received in a time.
+    """Return the load after `received` notifications in `seconds`.
 
-    A burst counts half, and half as much each time after it.
+    It is a moving average: each earlier measurement counts half as much as the next one.
     """
     return Load(subscriptions, (before.rate + round(received * 60 / seconds)) // 2)

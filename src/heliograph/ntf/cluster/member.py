@@ -195,7 +195,7 @@ class ClusterMember:
         self._wake.set()
 
     async def run(self) -> None:
-        """Renew the lease and update the roster, for ever, or until the lease was lost.
+        """Renew the lease and update the roster until the lease is lost.
 
         An update waits for other writes, of this process and others; a renewal must not.
         """
@@ -284,9 +284,9 @@ class ClusterMember:
         self.changed()
         if self.is_leader and now >= self._upkeep_at:
             self._upkeep_at = now + UPKEEP_SECONDS
-            await self._keep_up()
+            await self._maintain()
 
-    async def _keep_up(self) -> None:
+    async def _maintain(self) -> None:
         """Remove what is not used any more, and split what has grown."""
         now = time.time_ns()
 

@@ -84,7 +84,7 @@ class SharedPauses:
         self._wake.set()
 
     async def run(self) -> None:
-        """Share pauses, for ever."""
+        """Share pauses until cancelled."""
         while True:
             self._wake.clear()
             try:

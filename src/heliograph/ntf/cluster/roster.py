@@ -83,7 +83,7 @@ class Roster:
 
     @property
     def leader(self) -> int | None:
-        """Return the member that does what is done once: the one that is here for longest."""
+        """Return the member that joined first: it does the work that only one may do."""
         return min(self.members, default=None)
 
     def owned_by(self, process_id: int) -> set[ShardId]:
@@ -221,7 +221,7 @@ def _best_move(
 class LeaseClock:
     """What a member knows of leases by its own monotonic clock, in seconds.
 
-    After a time without the database nobody could renew. So a member removes others only if it has
+    After an outage of the database no lease is renewed. So a member removes others only if it has
     renewed its own lease, without a pause, for as long as a lease lasts.
     """
 
@@ -241,7 +241,7 @@ class LeaseClock:
         return now - self._renewed_at
 
     def may_send(self, now: float) -> bool:
-        """Return whether nobody can have removed this member yet."""
+        """Return whether no other member can have removed this one yet."""
         return self.age(now) < self.lease
 
     def may_remove(self, now: float) -> bool:

@@ -110,7 +110,7 @@ class ShardSubscribers(Mapping[ShardId, SmpSubscriber]):
         self.add(server, queue)
 
     async def run(self) -> None:
-        """Take new subscriptions over, for ever; `_sync` starts and ends subscribers."""
+        """Take over new subscriptions until cancelled; `_sync` starts and ends subscribers."""
         self._sync()
         while True:
             self._poll.clear()

@@ -136,7 +136,7 @@ class Outbox:
                 self._tasks.spawn(self._push(lane, item), name="push")
 
     async def run(self) -> None:
-        """Deliver what is due, for ever."""
+        """Deliver due pushes until cancelled."""
         while True:
             self._wake.clear()
             self._wake_at(steady_time() + IDLE_CHECK)

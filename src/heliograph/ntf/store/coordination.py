@@ -24,7 +24,7 @@ class Coordinator(Protocol):
 
     @property
     def is_leader(self) -> bool:
-        """Return whether this process does what is done once: cron, expiry, collection."""
+        """Return whether this process does the work of a leader: cron, expiry, collection."""
 
     @property
     def may_send(self) -> bool:
@@ -53,13 +53,13 @@ class Coordinator(Protocol):
         """Return those of the pushes that this process is to send."""
 
     def added(self, tx: Transaction, new: Sequence[Added]) -> None:
-        """Pass new subscriptions on to those who own them."""
+        """Pass new subscriptions on to the processes that own them."""
 
     def share_of(self, window: int) -> int:
         """Return this process's share of a provider's window."""
 
     async def may_register(self, address: str) -> bool:
-        """Count a registration from an address; False if the router had too many of it."""
+        """Count a registration from an address; return False if there were too many from it."""
 
 
 class SingleProcess:
@@ -85,7 +85,7 @@ class SingleProcess:
         """Do nothing: all numbers were taken here."""
 
     def lock_tokens(self, tx: Transaction, queues: Sequence[tuple[int, bytes]]) -> None:
-        """Do nothing: nobody else writes."""
+        """Do nothing: no other process writes."""
 
     def claim(self, tx: Transaction, pushes: list[PendingPush]) -> list[PendingPush]:
         return pushes

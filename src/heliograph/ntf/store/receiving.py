@@ -140,7 +140,7 @@ def receive(
         # Not before it can be pushed: the process that verifies the token may do it.
         claims = {item: owner if places[item][1] == _ACTIVE else None for item in newest}
         tx.many(tokens.ADD_CLAIMED, [(*row, claims[row[0]]) for row in added])
-    restrictions.hasten(tx, due_at, now)
+    restrictions.make_due(tx, due_at, now)
     slowed = {row[2]: row[7] for row in rows if row[7] is not None and row[2] in newest}
     owners.delay_new(tx, slowed, now, expires_at - now)
     if owner is not None and any(map(restrictions.is_restrained, newest)):

@@ -49,7 +49,7 @@ def read_restrictions(tx: Transaction) -> list[Restriction]:
 
 
 class Restrictions:
-    """Those of the store, as of the last `replace`; the longest about a subject counts."""
+    """Restrictions of the store, as of the last `replace`; the longest of a subject counts."""
 
     def __init__(self) -> None:
         self._restrictions: tuple[Restriction, ...] = ()
@@ -109,8 +109,8 @@ class Restrictions:
 
     # Changes of pending pushes, in the transaction that has caused them.
 
-    def hasten(self, tx: Transaction, due_at: Mapping[bytes, int], now: int) -> None:
-        """Make due what waits for a throttled subscription, if another one was notified of."""
+    def make_due(self, tx: Transaction, due_at: Mapping[bytes, int], now: int) -> None:
+        """Make due what waits for a throttled subscription, if another one has a notification."""
         tx.many(
             "UPDATE pending_pushes SET next_at = ?"
             " WHERE token_id = ? AND kind = ? AND attempts = 0 AND next_at > ?",

@@ -32,7 +32,7 @@ MAX_EARLY = 6 * 3_600_000
 
 
 def most_early(minutes: int) -> int:
-    """Return how many milliseconds a wake-up of an interval may be early."""
+    """Return the most milliseconds by which a wake-up of this interval may be early."""
     return min(int(minutes * 60_000 * EARLY_SHARE), MAX_EARLY)
 
 

@@ -23,7 +23,7 @@ CONFIGURATION = {
 def maintain(name: str, table: "DeltaTable") -> None:
     """Write a checkpoint now and then, and remove old commits before it.
 
-    Delta would do so amid a commit, which then fails although it is made.
+    Delta would do so during a commit, which would then fail although it is made.
     """
     from deltalake.exceptions import DeltaError
 

@@ -138,7 +138,7 @@ class NotificationDelivery:
             self.deliver()
 
     async def run(self) -> None:
-        """Deliver in cycles, for ever."""
+        """Deliver in cycles until cancelled."""
         interval = self._interval or IMMEDIATE_INTERVAL
         step = min(interval, CONFIRM_INTERVAL)
         waited = 0.0
