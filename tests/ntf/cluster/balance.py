@@ -1,6 +1,14 @@
 """What an even distribution of shards is, for tests of rosters."""
 
-from heliograph.ntf.cluster.roster import UNEVEN, Roster
+from dataclasses import replace
+
+from heliograph.ntf.cluster.roster import UNEVEN, Member, Roster
+
+
+def with_lease(roster: Roster, process_id: int, expires_at: int) -> Roster:
+    """Return the roster after a process joined or renewed its lease, as the tables store it."""
+    member = replace(roster.members.get(process_id, Member(0)), expires_at=expires_at)
+    return replace(roster, members={**roster.members, process_id: member})
 
 
 def load_of(roster: Roster, process_id: int) -> int:

@@ -7,7 +7,7 @@ from hypothesis import given, strategies as st
 from heliograph.ntf.cluster import roster as core
 from heliograph.ntf.cluster.load import Load, smoothed
 from heliograph.ntf.cluster.roster import Member, Roster, Shard, ShardId
-from tests.ntf.cluster.balance import assert_even, load_of, moves, unevenness
+from tests.ntf.cluster.balance import assert_even, load_of, moves, unevenness, with_lease
 
 LEASE = 5_000
 ONE, TWO, THREE = 1, 2, 3
@@ -26,7 +26,7 @@ def a_roster(*loads: Load, members: int = 1) -> Roster:
 
 
 def joined(roster: Roster, number: int) -> Roster:
-    return core.join(roster, number, 0, LEASE)
+    return with_lease(roster, number, LEASE)
 
 
 def settled(roster: Roster) -> tuple[Roster, int]:

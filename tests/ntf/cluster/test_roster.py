@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from heliograph.ntf.cluster import roster as core
 from heliograph.ntf.cluster.load import Load
 from heliograph.ntf.cluster.roster import LeaseClock, Member, Roster, Shard
-from tests.ntf.cluster.balance import assert_even, moves
+from tests.ntf.cluster.balance import assert_even, moves, with_lease
 
 LEASE = 5_000
 ONE, TWO, THREE = 1, 2, 3
@@ -93,9 +93,9 @@ def test_every_state_and_event(state: str, event: str) -> None:
         case "other updated":
             roster = updated(roster, TWO)
         case "renewed":
-            roster = core.renew(roster, ONE, 1_000, LEASE)
+            roster = with_lease(roster, ONE, 1_000 + LEASE)
         case "other renewed":
-            roster = core.renew(roster, TWO, 1_000, LEASE)
+            roster = with_lease(roster, TWO, 1_000 + LEASE)
         case "left":
             roster = core.leave(roster, ONE)
         case "other left":
@@ -122,7 +122,7 @@ def test_a_member_that_is_late_is_removed_only_by_one_who_may() -> None:
 
 def test_a_lease_is_renewed_and_nothing_else() -> None:
     roster = members(ONE, TWO, expired=TWO)
-    renewed = core.renew(roster, ONE, 7_000, LEASE)
+    renewed = with_lease(roster, ONE, 7_000 + LEASE)
     assert renewed == Roster({**roster.members, ONE: Member(12_000)})
     assert core.update(renewed, ONE, 7_000) == renewed
 
@@ -222,7 +222,7 @@ class Cluster(RuleBasedStateMachine):
     @rule()
     def start(self) -> None:
         number, self.next = self.next, self.next + 1
-        self.stored = core.join(self.stored, number, self.now, LEASE)
+        self.stored = with_lease(self.stored, number, self.now + LEASE)
         self.nodes[number] = _Node(LeaseClock(LEASE / 1000), self.stored)
         self.nodes[number].clock.renewed(self.now / 1000)
 
@@ -244,7 +244,7 @@ class Cluster(RuleBasedStateMachine):
         """Renew a lease, also in the middle of a transaction."""
         number = self._some(index)
         if number is not None and not self._is_fenced(number):
-            self.stored = core.renew(self.stored, number, self.now, LEASE)
+            self.stored = with_lease(self.stored, number, self.now + LEASE)
             self.nodes[number].clock.renewed(self.now / 1000)
 
     @rule(index=st.integers(0, 9), is_ready=st.booleans(), loads=LOADS)

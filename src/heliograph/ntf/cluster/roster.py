@@ -3,7 +3,8 @@
 The roster is stored in the database. Transactions that change it come one after another. Every
 transaction of a member holds the member's own row until it ends, and fails without it. A member is
 removed only while nobody holds its row, so what was removed cannot write afterwards. Its lease is
-another row, so that it is renewed whatever the member's transactions wait for.
+another row, so that it is renewed whatever the member's transactions wait for. Members join and
+renew by statements of `heliograph.ntf.cluster.tables`.
 
     joined ──renewed──> member ──leave──> leaving ──left──> gone
                           └──lease ended, and another member noticed──> gone (fenced)
@@ -27,9 +28,7 @@ __all__ = [
     "Roster",
     "Shard",
     "ShardId",
-    "join",
     "leave",
-    "renew",
     "update",
 ]
 
@@ -92,17 +91,6 @@ class Roster:
     def left_by(self, process_id: int) -> set[ShardId]:
         """Return the shards that have another owner, which has not subscribed them yet."""
         return {key for key, shard in self.shards.items() if shard.previous == process_id}
-
-
-def join(roster: Roster, process_id: int, now: int, lease: int) -> Roster:
-    """Add a member with a lease of this many milliseconds."""
-    return replace(roster, members={**roster.members, process_id: Member(now + lease)})
-
-
-def renew(roster: Roster, process_id: int, now: int, lease: int) -> Roster:
-    """Return the roster after a member renewed its lease."""
-    renewed = replace(roster.members[process_id], expires_at=now + lease)
-    return replace(roster, members={**roster.members, process_id: renewed})
 
 
 def update(
