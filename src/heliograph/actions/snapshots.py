@@ -171,7 +171,9 @@ def list_snapshots(folder: Path) -> Iterator[tuple[SnapshotHeader, Path]]:
         except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as exc:
             raise StartError(f"{file} is not a snapshot: {exc!r}. Move it away") from exc
         if result.rows != found.num_rows:
-            raise StartError(f"{file} has {found.num_rows} rows instead of {result.rows}")
+            raise StartError(
+                f"{file} has {found.num_rows} rows instead of {result.rows}. Move it away"
+            )
         yield result, file
 
 

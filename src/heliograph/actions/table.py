@@ -51,7 +51,10 @@ def read_actions(place: str | Path, router: str | None = None) -> list[JsonObjec
     except Exception as exc:
         raise unreadable(place, NAME, exc) from exc
     if router is not None and found.num_rows > MAX_ROWS:
-        raise StartError(f"the table {NAME} in {place} has {found.num_rows} rows for one router")
+        raise StartError(
+            f"the table {NAME} in {place} has {found.num_rows} rows for one router, too many to be"
+            " decisions of a pipeline: see who else writes to it"
+        )
     rows: list[JsonObject] = found.to_pylist()
     return rows
 

@@ -220,7 +220,8 @@ class Agent(Closing):
         wanted = known if conn_ids is None else list(conn_ids)
         unknown = set(wanted).difference(known)
         outcomes: dict[str, AgentError | None] = {
-            conn_id: UnknownConnection("there is no such connection") for conn_id in unknown
+            conn_id: UnknownConnection("there is no such connection: it may have been deleted")
+            for conn_id in unknown
         }
         wanted = [conn_id for conn_id in wanted if conn_id not in unknown]
         for conn_id, error in (await self._engine.subscriptions.subscribe(wanted)).items():

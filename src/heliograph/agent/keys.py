@@ -69,7 +69,9 @@ class Vault:
         try:
             return nacl.crypto_secretbox_open(sealed[NONCE_SIZE:], sealed[:NONCE_SIZE], self._key)
         except NaclCryptoError:
-            raise AgentError("the store is damaged: a key in it cannot be decrypted") from None
+            raise AgentError(
+                "the store is damaged, a key in it cannot be decrypted: restore a backup"
+            ) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,12 +109,14 @@ class AgentStore(Closing):
         deadline = time.monotonic() + BUSY_TIMEOUT
         while True:
             if self._closed:
-                raise AgentError("the agent is closed")
+                raise AgentError("the agent is closed: open it again")
             try:
                 return await submit()
             except DatabaseBusy as exc:
                 if time.monotonic() > deadline:
-                    raise StoreInUse("another process has locked the store for too long") from exc
+                    raise StoreInUse(
+                        "another process has locked the store for too long: try again, or end it"
+                    ) from exc
             await asyncio.sleep(BUSY_RETRY_INTERVAL * (1 + random.random()))  # noqa: S311
 
 

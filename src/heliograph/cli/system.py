@@ -162,7 +162,10 @@ async def _serve(layout: Layout, config: SystemConfig) -> int:
 
 def _detach(layout: Layout) -> int:
     if (pid := process.holder(layout.root)) is not None:
-        raise StartError(f"a system runs in {layout.root} already (process {pid})")
+        raise StartError(
+            f"a system runs in {layout.root} already (process {pid}):"
+            " see `heliograph status`, or stop it with `heliograph down`"
+        )
     layout.logs.mkdir(mode=0o700, exist_ok=True)
     layout.state.unlink(missing_ok=True)
     command = [sys.executable, "-m", "heliograph", "up", "--dir", str(layout.root)]

@@ -30,7 +30,7 @@ def copy_database(
 ) -> dict[str, int]:
     """Copy, and return the number of rows of each table. Raises `DatabaseError`."""
     if source_url == target_url:
-        raise DatabaseError("source and target are the same database")
+        raise DatabaseError("source and target are the same database: choose another target")
     with closing(open_dialect(source_url, read_only=True)) as source:
         source.begin_snapshot()
         _check_schema(source, migrations)
@@ -54,7 +54,9 @@ def check_empty(dialect: Dialect) -> None:
             f"SELECT 1 FROM {table} LIMIT 1",  # noqa: S608 - of the schema
             (),
         ):
-            raise DatabaseError(f"the target is not empty: its table {table} has rows")
+            raise DatabaseError(
+                f"the target is not empty: its table {table} has rows: choose an empty database"
+            )
 
 
 def _check_schema(source: Dialect, migrations: Sequence[Migration]) -> None:

@@ -48,6 +48,13 @@ def segment(name: str, url: str, size: int, modified: float) -> Segment:
     return Segment(name, url, size, modified, f"{folder}/{match[1]}", int(match[2]))
 
 
+def no_journal(place: object) -> StartError:
+    """Return the error for a place without a journal."""
+    return StartError(
+        f"there is no journal at {place}: name the directory in which routers journal"
+    )
+
+
 def list_segments(
     journal: str, spark: "SparkSession | None", offsets: Offsets | None = None
 ) -> list[Segment]:
@@ -191,9 +198,7 @@ def _newest_runs(offsets: Offsets) -> list[str]:
 
 def _local(directory: Path, offsets: Offsets | None) -> Iterator[Segment]:
     if not directory.is_dir():
-        raise StartError(
-            f"there is no journal at {directory}: name the directory in which routers journal"
-        )
+        raise no_journal(directory)
     for folder in os.scandir(directory):
         if folder.name[0] in "._":
             continue
@@ -266,13 +271,13 @@ def _remote(url: str, spark: "SparkSession | None") -> Iterator[Segment]:
     storage = storage_of(url)
     if storage is not None:
         if not storage.exists():
-            raise StartError(f"there is no journal at {url}")
+            raise no_journal(url)
         for item in storage.listed():
             yield segment(item.path, storage.below(item.path), item.size, item.modified)
         return
     root, system = _hadoop(url, spark)
     if not system.exists(root):
-        raise StartError(f"there is no journal at {url}")
+        raise no_journal(url)
     prefix = system.makeQualified(root).toString().rstrip("/") + "/"
     files = system.listFiles(root, True)
     while files.hasNext():

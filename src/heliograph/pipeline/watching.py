@@ -10,7 +10,6 @@ from pathlib import Path
 from heliograph.pipeline import source
 from heliograph.pipeline.tables.offsets import read_account, read_offsets
 from heliograph.pipeline.vocabulary import ACCOUNT_AGAIN, OVERDUE
-from heliograph.runtime.errors import StartError
 
 LARGE_BYTES = 32 << 20
 """Size from which segments are read at once: to start Spark costs little beside it."""
@@ -69,7 +68,5 @@ class Watcher:
                     if entry.name[0] not in "._":
                         found[entry.path] = entry.stat().st_mtime_ns
             except FileNotFoundError as exc:
-                raise StartError(
-                    f"there is no journal at {journal}: name the directory in which routers journal"
-                ) from exc
+                raise source.no_journal(journal) from exc
         return found

@@ -134,7 +134,9 @@ def run_show(options: argparse.Namespace, config: NtfConfig) -> int:
     action = found.actions.get(options.action_id)
     if action is None:
         if options.action_id not in found.refused and options.action_id not in found.known:
-            raise StartError(f"{options.action_id}: there is no such action")
+            raise StartError(
+                f"{options.action_id}: there is no such action: see `heliograph ntf actions list`"
+            )
         print(f"state       {found.state(options.action_id)}")
         return 0
     print(f"kind        {action.kind.value}")

@@ -91,13 +91,12 @@ def acknowledging(
 
 @contextmanager
 def _session(options: argparse.Namespace) -> Iterator["SparkSession"]:
+    from heliograph.pipeline.source import no_journal
     from heliograph.pipeline.spark.session import open_session
 
     for journal in getattr(options, "journal", ()):
         if "://" not in journal and not Path(journal).is_dir():
-            raise StartError(
-                f"there is no journal at {journal}: name the directory in which routers journal"
-            )
+            raise no_journal(journal)
     settings = {"spark.driver.memory": options.memory, **dict(options.conf)}
     log = None if options.verbose else log_directory(options) / "spark.log"
     with _deferred_interrupt():

@@ -189,7 +189,9 @@ class WorkerProcesses:
             async with asyncio.timeout(START_TIMEOUT):
                 line = (await process.stdout.readline()).decode().strip()
         except TimeoutError:
-            raise StartError(f"worker {worker.number} is not ready in time") from None
+            raise StartError(
+                f"worker {worker.number} is not ready in time: its log is above"
+            ) from None
         if not line.startswith("ready "):
             raise StartError(f"worker {worker.number} did not start: its message is above")
         worker.address = line.removeprefix("ready ")
