@@ -18,7 +18,7 @@ from tests.pipeline.support import Event, Scribe, pipeline, snapshot, write_segm
 
 EXAMPLES = int(os.environ.get("HELIOGRAPH_PIPELINE_EXAMPLES", "1"))
 PER_SEGMENT = 3
-FATES = ("whole", "removed", "truncated", "damaged", "delayed", "duplicated")
+STATES = ("whole", "removed", "truncated", "damaged", "delayed", "duplicated")
 
 
 def world() -> dict[str, list[Event]]:
@@ -68,11 +68,11 @@ LAST = {segments_of(run)[-1] for run in RUNS}
 HEADS = ("there", "gone", "silent")
 
 
-def head_of(run: str, fate: str = "there") -> Head:
+def head_of(run: str, state: str = "there") -> Head:
     events = [event for name in segments_of(run) for event in WORLD[name]]
     last = events[-1]
     at = int(max(event["at"] for event in events).timestamp() * 1e6)
-    is_over = fate == "there"
+    is_over = state == "there"
     segments = len(segments_of(run))
     return Head(last["router"], last["boot"], last["part"], segments, last["seq"], at, is_over)
 
@@ -81,16 +81,16 @@ def is_serving(run: str) -> bool:
     return head_of(run).part in ("smp", "ntf")
 
 
-fates = st.fixed_dictionaries({name: st.sampled_from(FATES) for name in WORLD})
-fates_of_heads = st.fixed_dictionaries({run: st.sampled_from(HEADS) for run in NEWEST})
+states = st.fixed_dictionaries({name: st.sampled_from(STATES) for name in WORLD})
+head_states = st.fixed_dictionaries({run: st.sampled_from(HEADS) for run in NEWEST})
 WHOLE = dict.fromkeys(WORLD, "whole")
 THERE = dict.fromkeys(NEWEST, "there")
 
 
-def spoil(path: Path, fate: str, where: int) -> None:
+def spoil(path: Path, state: str, where: int) -> None:
     data = bytearray(path.read_bytes())
     footer = int.from_bytes(data[-8:-4], "little") + 8
-    if fate == "truncated":
+    if state == "truncated":
         del data[4 + where % (len(data) - 8) :]
     else:
         # To the end: a single byte may be in a field that no reader needs.
@@ -141,27 +141,27 @@ def undisturbed(spark: Any, work: Path) -> dict[str, Any]:
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(fates=fates, heads=fates_of_heads, where=st.integers(0, 10_000))
+@given(states=states, heads=head_states, where=st.integers(0, 10_000))
 @example(
-    fates={name: "damaged" if name in LAST else "whole" for name in WORLD}, heads=THERE, where=9
+    states={name: "damaged" if name in LAST else "whole" for name in WORLD}, heads=THERE, where=9
 )
 @example(
-    fates={name: "removed" if name in LAST else "whole" for name in WORLD}, heads=THERE, where=0
+    states={name: "removed" if name in LAST else "whole" for name in WORLD}, heads=THERE, where=0
 )
 @example(
-    fates={name: "removed" if run_of(name) in NEWEST else "whole" for name in WORLD},
+    states={name: "removed" if run_of(name) in NEWEST else "whole" for name in WORLD},
     heads=THERE,
     where=0,
 )
-@example(fates=WHOLE, heads=THERE | {NEWEST[0]: "gone"}, where=0)
-@example(fates=WHOLE, heads=THERE | {NEWEST[-1]: "silent"}, where=0)
+@example(states=WHOLE, heads=THERE | {NEWEST[0]: "gone"}, where=0)
+@example(states=WHOLE, heads=THERE | {NEWEST[-1]: "silent"}, where=0)
 def test_any_segments_suffer_anything(
-    spark: Any, tmp_path: Path, fates: dict[str, str], heads: dict[str, str], where: int
+    spark: Any, tmp_path: Path, states: dict[str, str], heads: dict[str, str], where: int
 ) -> None:
-    lost = {name for name, fate in fates.items() if fate in ("removed", "truncated", "damaged")}
+    lost = {name for name, state in states.items() if state in ("removed", "truncated", "damaged")}
     # Of a run of which neither events nor head were ever seen, nobody can know.
     heads = {
-        run: "there" if lost.issuperset(segments_of(run)) else fate for run, fate in heads.items()
+        run: "there" if lost.issuperset(segments_of(run)) else state for run, state in heads.items()
     }
     expected = undisturbed(spark, tmp_path / "undisturbed")
     work = tmp_path / "disturbed"
@@ -170,26 +170,26 @@ def test_any_segments_suffer_anything(
     for run in RUNS:
         if heads.get(run) != "gone":
             write_head(work / "journal", head_of(run, heads.get(run, "there")))
-    for name, fate in fates.items():
-        if fate in ("removed", "delayed"):
+    for name, state in states.items():
+        if state in ("removed", "delayed"):
             continue
         path = write_segment(work / "journal", name, WORLD[name])
-        if fate in ("truncated", "damaged"):
-            spoil(path, fate, where)
-        elif fate == "duplicated":
+        if state in ("truncated", "damaged"):
+            spoil(path, state, where)
+        elif state == "duplicated":
             write_segment(work / "journal", f"{name.replace('/', '.copy/')}", WORLD[name])
     with open_tables(work / "tables") as tables:
         made = pipeline(spark, tables, work / "journal")
         ingest(made)
-        for name, fate in fates.items():
-            if fate == "delayed":
+        for name, state in states.items():
+            if state == "delayed":
                 write_segment(work / "journal", name, WORLD[name])
         ingest(made)
         account = made.account()
         assert account.missing_events == missing(WORLD.keys() - lost, heads)
-        spoiled = sum(fate in ("truncated", "damaged") for fate in fates.values())
+        spoiled = sum(state in ("truncated", "damaged") for state in states.values())
         assert account.quarantined == spoiled
-        lagging = {run for run, fate in heads.items() if fate != "there" and is_serving(run)}
+        lagging = {run for run, state in heads.items() if state != "there" and is_serving(run)}
         assert account.is_complete == (not lost and not lagging)
         if not lost and lagging:
             assert account.verdict is Verdict.LAGGING

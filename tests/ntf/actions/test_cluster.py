@@ -21,7 +21,7 @@ async def test_the_owner_of_the_queue_subscribes_it_again(tmp_path: Path) -> Non
         queue = await one.queue()
         subscription_id = await phone.subscribe(queue)
         subscribers = one.smp.router.subscribers
-        subscribers.drop_notifier(queue.notifier_id)  # and nobody is told
+        subscribers.drop_notifier(queue.notifier_id)  # without an END
         action = decided(ActionKind.RESUBSCRIBE, subscription_id)
         publish(tables, action)
         # The first process owns the queue, and the second applies the action: once for both.

@@ -16,7 +16,7 @@ from tests.waiting import eventually
 async def test_the_first_queue_of_a_messaging_router_is_subscribed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A second NSUB, later, would take it back from whoever subscribed it meanwhile."""
+    """A second NSUB, later, would take it back from a router that subscribed meanwhile."""
     async with a_cluster(tmp_path, 1) as cluster:
         [one] = cluster.members
         sent: list[smp.NSUB] = []

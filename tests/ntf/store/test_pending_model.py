@@ -214,7 +214,7 @@ class PendingPushes(RuleBasedStateMachine):
             token.verification = None
 
     @rule(push=consumes(pending_pushes), delay=st.integers(0, 2_000))
-    def put_off(self, push: PendingPush, delay: int) -> None:
+    def postpone(self, push: PendingPush, delay: int) -> None:
         key = push.token_id, push.kind
         at = self.now + delay
         pending.apply(self.tx, [pending.MarkRetry(*key, push.seq, push.attempts + 1, at)])
@@ -243,14 +243,14 @@ class PendingPushes(RuleBasedStateMachine):
                 token.verification = None
 
     @invariant()
-    def a_push_is_owed_iff_something_newer_than_what_was_accepted_is_stored(self) -> None:
+    def a_push_is_pending_iff_something_newer_than_what_was_accepted_is_stored(self) -> None:
         [*rows] = self.tx.query("SELECT token_id, seq FROM pending_pushes WHERE kind = 'message'")
         assert dict(rows) == {
             token_id: token.newest for token_id, token in self.tokens.items() if token.has_pending()
         }
 
     @invariant()
-    def it_is_due_iff_active_and_not_expired_nor_put_off(self) -> None:
+    def it_is_due_iff_active_and_not_expired_nor_postponed(self) -> None:
         due = pending.due(self.tx, "apns_test", self.now, 100)
         messages = {item.token_id: item for item in due if item.kind is PushKind.MESSAGE}
         assert messages.keys() == {

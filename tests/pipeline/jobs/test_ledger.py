@@ -76,7 +76,7 @@ def expired_then_carried() -> list[Scribe]:
     return [ntf]
 
 
-def owed_and_other_modes() -> list[Scribe]:
+def pending_and_other_modes() -> list[Scribe]:
     """What settles a verification, or another token, settles no message of this one."""
     ntf = Scribe()
     ntf.nmsg(1, 0.0)
@@ -260,7 +260,7 @@ STORIES: dict[Callable[[], list[Scribe]], dict[str, str]] = {
         "n4": "undeliverable",
     },
     expired_then_carried: {"n1": "accepted", "n2": "accepted"},
-    owed_and_other_modes: {"n1": "pending"},
+    pending_and_other_modes: {"n1": "pending"},
     only_at_smp: {"n1": "waiting", "n2": "removed", "n3": "removed", "n4": "delivered"},
     delivered_and_refused: {"n1": "undeliverable", "n2": "undeliverable"},
     killed: {"n1": "accepted*", "n2": "pending", "n3": "pending", "n4": "pending"},
