@@ -27,7 +27,9 @@ def add(commands: Subparsers) -> None:
     making = add_command(commands, "backup", "copy the whole system, while it runs", run, _BACKUP)
     making.add_argument("target", type=Path, metavar="BACKUP", help="a directory to create")
     making.add_argument(
-        "--routers-only", action="store_true", help="without the journal and the pipeline's tables"
+        "--routers-only",
+        action="store_true",
+        help="leave out the journal and the pipeline's tables",
     )
     restoring = add_command(
         commands, "restore", "create a system from a backup", run_restore, _RESTORE

@@ -47,7 +47,9 @@ def add(commands: Subparsers) -> None:
         parser.add_argument(
             "--host", default="127.0.0.1", type=_host, help="where to listen (%(default)s)"
         )
-        parser.add_argument("--port", type=int, default=0, help="any free one if 0 (the default)")
+        parser.add_argument(
+            "--port", type=int, default=0, help="the TCP port; 0, the default, is any free one"
+        )
         parser.add_argument(
             "--control-port", type=int, default=0, help="the same, for the control endpoint"
         )

@@ -36,11 +36,15 @@ def add(commands: Subparsers) -> None:
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--dir", type=Path, help="where to make it (a temporary directory)")
+    parser.add_argument(
+        "--dir", type=Path, help="where to create the system (a temporary directory)"
+    )
     parser.add_argument(
         "--keep", action="store_true", help="leave it running, with its page, until Ctrl-C"
     )
-    parser.add_argument("--no-pipeline", action="store_true", help="without Spark: it ends sooner")
+    parser.add_argument(
+        "--no-pipeline", action="store_true", help="run without Spark, which is faster"
+    )
     parser.set_defaults(run=reporting("heliograph demo", run))
 
 

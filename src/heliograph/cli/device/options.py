@@ -75,10 +75,13 @@ def register(parser: argparse.ArgumentParser) -> None:
         " here: pass its code to `verify`",
     )
     parser.add_argument(
-        "--mode", choices=("instant", "periodic"), default="instant", help="(%(default)s)"
+        "--mode",
+        choices=("instant", "periodic"),
+        default="instant",
+        help="when to push (%(default)s)",
     )
     parser.add_argument(
-        "--timeout", type=float, default=30.0, metavar="SECONDS", help="(%(default)s)"
+        "--timeout", type=float, default=30.0, metavar="SECONDS", help="time limit (%(default)g)"
     )
 
 
@@ -89,7 +92,7 @@ def verify(parser: argparse.ArgumentParser) -> None:
         help="the push, or its notificationData; without it the code is read from the provider",
     )
     parser.add_argument(
-        "--timeout", type=float, default=30.0, metavar="SECONDS", help="(%(default)s)"
+        "--timeout", type=float, default=30.0, metavar="SECONDS", help="time limit (%(default)g)"
     )
 
 

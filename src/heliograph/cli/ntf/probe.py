@@ -22,15 +22,19 @@ __all__ = ["add_options", "run"]
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--address", help="of another router (default: the one that runs in the directory)"
+        "--address", help="another router (default: the one that runs in the directory)"
     )
     parser.add_argument(
-        "--timeout", type=float, default=20.0, metavar="SECONDS", help="for each step (default: 20)"
+        "--timeout",
+        type=float,
+        default=20.0,
+        metavar="SECONDS",
+        help="time limit of each step (default: 20)",
     )
     parser.add_argument(
         "--smp",
         metavar="ADDRESS",
-        help="of a messaging router: a message is sent through it, and its push received as --apns"
+        help="a messaging router: send a message through it, and receive its push as --apns"
         " or --token says",
     )
     device = parser.add_mutually_exclusive_group()

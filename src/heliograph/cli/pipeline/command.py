@@ -143,7 +143,9 @@ def add(commands: Subparsers) -> None:
     report = add_action(actions, "report", "write a report for a day or a range", run_report)
     add_days(report)
     add_outcomes(report)
-    report.add_argument("--out", type=Path, metavar="FOLDER", help="(default: DIR/report)")
+    report.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="where to write it (default: DIR/report)"
+    )
     report.add_argument("--open", action="store_true", help="show it in a browser")
     report.add_argument(
         "--stats-log",

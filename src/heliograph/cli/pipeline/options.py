@@ -35,7 +35,7 @@ def add_action(
         metavar="URL",
         help="where Spark runs (default: all cores of this machine)",
     )
-    parser.add_argument("--memory", default=MEMORY, help="of the driver (%(default)s)")
+    parser.add_argument("--memory", default=MEMORY, help="memory of the Spark driver (%(default)s)")
     parser.add_argument(
         "--conf",
         action="append",
@@ -143,14 +143,14 @@ def add_kept(parser: argparse.ArgumentParser) -> None:
         type=days_of,
         default=14.0,
         metavar="DAYS",
-        help="raw events (%(default)g)",
+        help="how long to keep raw events (%(default)g)",
     )
     parser.add_argument(
         "--keep-ledger",
         type=days_of,
         default=90.0,
         metavar="DAYS",
-        help="rows of the ledger, which become sums then (%(default)g)",
+        help="how long to keep rows of the ledger; their sums stay (%(default)g)",
     )
 
 

@@ -71,7 +71,10 @@ def add(actions: Subparsers) -> None:
         "--machine-memory", type=_positive, default=Machine().memory_gb, metavar="GB"
     )
     machine.add_argument(
-        "--price", type=_positive, metavar="N", help="of a machine in a month, in your currency"
+        "--price",
+        type=_positive,
+        metavar="N",
+        help="the price of a machine for a month, in your currency",
     )
     plan.add_argument(
         "--cost",
