@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
@@ -20,6 +21,19 @@ from tests.db.postgres import Postgres
 from tests.faults.relay import Relay
 from tests.ntf.support import SETTINGS, NtfWorld, a_world
 from tests.waiting import eventually, until
+
+
+def delay_store(
+    world: NtfWorld, monkeypatch: pytest.MonkeyPatch, wait: Callable[[], Awaitable[object]]
+) -> None:
+    """Have the router's store wait before it stores each batch of notifications."""
+    receive = world.router.store.receive
+
+    async def delayed(server_id: int, incoming: list[Incoming]) -> receiving.StoredBatch:
+        await wait()
+        return await receive(server_id, incoming)
+
+    monkeypatch.setattr(world.router.store, "receive", delayed)
 
 
 async def test_own_domains_are_counted_apart(small_world: NtfWorld) -> None:
@@ -101,14 +115,8 @@ async def test_messaging_routers_are_not_read_from_while_the_store_does_not_keep
     queue = await small_world.queue()
     subscription = await phone.subscribe(queue)
     [subscriber] = small_world.router.subscribers.values()
-    stored = small_world.router.store.receive
     held = asyncio.Event()
-
-    async def slow(server_id: int, incoming: list[Incoming]) -> receiving.StoredBatch:
-        await held.wait()
-        return await stored(server_id, incoming)
-
-    monkeypatch.setattr(small_world.router.store, "receive", slow)
+    delay_store(small_world, monkeypatch, held.wait)
     for _ in range(15):
         await small_world.sender.ask_many([queue.sending(b"x") for _ in range(8)])
     await until(lambda: subscriber.unstored > 50)
@@ -131,15 +139,13 @@ async def test_what_has_arrived_is_stored_before_a_stop(
     phone = await small_world.registered()
     queue = await small_world.queue()
     await phone.subscribe(queue)
-    receive = small_world.router.store.receive
     arrived = asyncio.Event()
 
-    async def slow(server_id: int, incoming: list[Incoming]) -> receiving.StoredBatch:
+    async def arrive() -> None:
         arrived.set()
         await asyncio.sleep(0.2)
-        return await receive(server_id, incoming)
 
-    monkeypatch.setattr(small_world.router.store, "receive", slow)
+    delay_store(small_world, monkeypatch, arrive)
     await small_world.send(queue)
     await arrived.wait()
     await asyncio.sleep(0.1)  # until the messaging router knows that it arrived
@@ -263,14 +269,8 @@ async def test_a_stalled_store_makes_nothing_delivered(
     queue = await small_world.queue()
     await phone.subscribe(queue)
     [subscriber] = small_world.router.subscribers.values()
-    stored = small_world.router.store.receive
     stuck = asyncio.Event()
-
-    async def slow(server_id: int, incoming: list[Incoming]) -> receiving.StoredBatch:
-        await stuck.wait()
-        return await stored(server_id, incoming)
-
-    monkeypatch.setattr(small_world.router.store, "receive", slow)
+    delay_store(small_world, monkeypatch, stuck.wait)
     first = subscriber.client
     sent = await small_world.send_and_receive(queue)
     await until(lambda: subscriber.unstored)
