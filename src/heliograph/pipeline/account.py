@@ -35,7 +35,7 @@ class Verdict(Enum):
     COMPLETE = "complete"
     """Every notification has an outcome, and no event is missing."""
     LAGGING = "lagging"
-    """The same as far as the journals reach, but a router lags: nobody knows what is missing."""
+    """The same as far as the journals reach, but a router lags: it is not known what is missing."""
     GAPS = "gaps"
     """Events are known to be missing, and explain every notification without an outcome."""
     MISSING = "missing"
@@ -66,7 +66,7 @@ class Account:
     """Segments and events in quarantine: what they contain is missing."""
     objectives: Objectives = field(default_factory=Objectives)
     lags: tuple[Lag, ...] = ()
-    """Routers and journals of which nobody knows what is missing."""
+    """Routers and journals whose missing events are not known."""
     until: int = 0
     """The time until which all routers that run are known, in microseconds; 0 if none is."""
 

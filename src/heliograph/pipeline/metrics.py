@@ -68,7 +68,7 @@ class PipelineCollector(Collector):
         yield gauge(f"{prefix}_unaccounted_notifications", doc, unaccounted)
         said = {name: float(found.verdict == name) for name in VERDICTS}
         yield gauge(f"{prefix}_verdict", "1 for the verdict.", said, "verdict")
-        doc = "Routers and journals of which nobody knows what is missing."
+        doc = "Routers and journals whose missing events are not known."
         yield gauge(f"{prefix}_lagging", doc, len(found.lags))
         yield from _objectives(account.get("objectives", {}))
 

@@ -224,7 +224,7 @@ def _pipeline(pipeline: JsonMapping) -> Iterator[HealthProblem]:
         yield HealthProblem(
             "pipeline:lagging",
             Severity.WARNING,
-            "A router should write its journal and does not, so nobody knows what is missing.",
+            "A router should write its journal and does not, so it is not known what is missing.",
             "Run: heliograph pipeline status",
         )
     if pipeline["state"] == "gaps":

@@ -14,7 +14,7 @@ UNACCOUNTED = 3
 GAPS = 4
 """The exit code when all is accounted for, but for events that are known to be missing."""
 LAGGING = 6
-"""The exit code when nobody knows whether events of a router are missing."""
+"""The exit code when it is not known whether events of a router are missing."""
 EXIT_CODES = {"complete": 0, "missing": UNACCOUNTED, "gaps": GAPS, "lagging": LAGGING}
 """By verdict."""
 

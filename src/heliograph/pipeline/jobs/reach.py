@@ -129,7 +129,7 @@ def utc(microseconds: int) -> str:
 
 
 def stale(heads: Heads, now: float) -> list[Lag]:
-    """Return a lag if the journals were looked at long ago: nobody knows what came since."""
+    """Return a lag if the journals were looked at long ago: what came since is not known."""
     if not heads.at or now - heads.at <= MAX_AGE:
         return []
     return [Lag("all journals", int(heads.at * 1e6), "nobody has read them since")]

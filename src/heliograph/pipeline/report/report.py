@@ -50,7 +50,7 @@ class Report:
     recovered: dict[str, int] = field(default_factory=dict)
     """How many of the outcomes were inferred after a kill."""
     lags: tuple[str, ...] = ()
-    """Routers and journals of which nobody knows what is missing, in words."""
+    """Routers and journals whose missing events are not known, in words."""
     until: str = ""
     """The time until which all routers that run are known."""
 
