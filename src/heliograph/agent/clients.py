@@ -206,7 +206,7 @@ class _Entry:
         return client
 
     async def _open(self) -> Client:
-        received = self._pool._on_received if self._hears else None
+        received = self._pool._on_received if self._has_handlers else None
         connected: list[Client] = []
 
         def on_push(entity_id: bytes, message: Response) -> None:
@@ -242,11 +242,11 @@ class _Entry:
         self._watch_idleness(self._settings.idle_after)
         if not client.is_connected:
             self._lost(client, None)  # lost before the handlers were called
-        elif self._hears and self._pool._on_connected is not None:
+        elif self._has_handlers and self._pool._on_connected is not None:
             self._pool._on_connected(client)
 
     @property
-    def _hears(self) -> bool:
+    def _has_handlers(self) -> bool:
         return self.address.scheme is Scheme.SMP and self._purpose is ClientPurpose.COMMANDS
 
     def _lost(self, client: Client, reason: Exception | None) -> None:
@@ -256,7 +256,7 @@ class _Entry:
         if self._loop.time() - self._since >= self._settings.stable_after:
             self._failures = 0
         self._back_off()
-        if self._hears and self._pool._on_disconnected is not None:
+        if self._has_handlers and self._pool._on_disconnected is not None:
             self._pool._on_disconnected(client)
         if self._wanted and not self._pool._closed and self._keeper is None:
             self._reconnect()

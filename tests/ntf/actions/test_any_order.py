@@ -168,7 +168,7 @@ class Run:
             assert until > self.now
             assert ActionKind(kind) not in FLOORS or until <= self.now + LONGEST
             assert action_id in dict(self.applied)
-        assert sum(not wake.state.is_over for wake in wakes.everything(tx)) <= 1
+        assert sum(not wake.state.is_over for wake in wakes.all_wakes(tx)) <= 1
         present = {bytes(row[0]) for row in _tokens(tx)}
         removed = {
             BY_ID[item].subject
@@ -213,7 +213,7 @@ def _run(tx: Transaction, steps: list[Step], most: int) -> None:
     assert _states(tx).keys() == before.keys()
     assert tx.query("SELECT COUNT(*) FROM restrictions") == [(0,)]
     assert tx.query("SELECT COUNT(*) FROM slowed_tokens") == [(0,)]
-    assert all(wake.state.is_over for wake in wakes.everything(tx))
+    assert all(wake.state.is_over for wake in wakes.all_wakes(tx))
     assert _tokens(tx) == known
 
 

@@ -11,7 +11,7 @@ from heliograph.db.database import migrate
 from heliograph.db.dialects import Dialect, Transaction, open_dialect
 from heliograph.ntf.store import pending, receiving, tokens
 from heliograph.ntf.store.actions.applying import DailyCap, apply_batch, undo
-from heliograph.ntf.store.actions.records import ActionState, everything
+from heliograph.ntf.store.actions.records import ActionState, latest
 from heliograph.ntf.store.actions.restrictions import FLOORS, LONGEST, MIN_RATE, expire_restrictions
 from heliograph.ntf.store.actions.rules import Applied, ResolvedAction
 from heliograph.ntf.store.records import Incoming, PendingPush, PushKind
@@ -337,7 +337,7 @@ def _run(rig: StoreRig, steps: list[tuple[str, int]]) -> None:
     assert rig.restrictions.in_force(rig.now) == []
     expire_restrictions(rig.tx, rig.now)
     assert read_restrictions(rig.tx) == []
-    for known in everything(rig.tx, 100):
+    for known in latest(rig.tx, 100):
         assert known.state is not ActionState.APPLIED
 
 

@@ -19,7 +19,7 @@ from heliograph.ntf.actions.judging import Refused, judge
 from heliograph.ntf.actions.opening import action_settings
 from heliograph.ntf.actions.previewing import preview
 from heliograph.ntf.config import NtfConfig
-from heliograph.ntf.store.actions.records import KnownAction, everything, known
+from heliograph.ntf.store.actions.records import KnownAction, known, latest
 from heliograph.runtime.errors import StartError
 from heliograph.runtime.process import running_address
 
@@ -104,7 +104,7 @@ def _find(options: argparse.Namespace, config: NtfConfig) -> _Found:
     refused = {item.action_id: item for item in judged.refused}
     with opened(config.store_url(options.dir)) as dialect:
         tx = Transaction(dialect)
-        applied = (*everything(tx, SHOWN), *known(tx, [*actions, *refused]).values())
+        applied = (*latest(tx, SHOWN), *known(tx, [*actions, *refused]).values())
     return _Found(actions, refused, {item.action_id: item for item in applied})
 
 

@@ -65,7 +65,7 @@ class Waker:
         """Add pending pushes for the time since the last call, and return them."""
         step = TICK if self._at is None else min(max(now - self._at, 0.0), MAX_STEP)
         self._at = now
-        known = await self._database.read(wakes.everything)
+        known = await self._database.read(wakes.all_wakes)
         found = [wake for wake in known if wake.state is WakeState.RUNNING]
         limits = {wake.wake_id: self._limit(wake, step) for wake in found}
         self._credit = {item: self._credit[item] for item in limits}
@@ -73,7 +73,7 @@ class Waker:
         if any(limits.values()):
             at = round(steady_time() * 1000)
             pushes = await self._database.write(lambda tx: self._wake(tx, found, limits, at))
-            known = await self._database.read(wakes.everything)
+            known = await self._database.read(wakes.all_wakes)
         self._report(known, now)
         return pushes
 

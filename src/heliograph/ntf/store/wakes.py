@@ -17,10 +17,10 @@ __all__ = [
     "Wake",
     "WakeState",
     "add_members",
+    "all_wakes",
     "allows",
     "begin",
     "control",
-    "everything",
     "find",
     "forget",
     "wake_next",
@@ -63,11 +63,11 @@ class Wake(NamedTuple):
 
 
 def find(tx: Transaction, wake_id: bytes) -> Wake | None:
-    found = [wake for wake in everything(tx) if wake.wake_id == wake_id]
+    found = [wake for wake in all_wakes(tx) if wake.wake_id == wake_id]
     return found[0] if found else None
 
 
-def everything(tx: Transaction) -> list[Wake]:
+def all_wakes(tx: Transaction) -> list[Wake]:
     """Return all wakes, the newest first."""
     rows = tx.query(
         "SELECT wake_id, state, per_minute, total, woken, controlled_at, begun_at FROM wakes"
@@ -85,7 +85,7 @@ def forget(tx: Transaction, before: int) -> None:
         "DELETE FROM wakes WHERE begun_at <= ? AND state IN (?, ?)",
         (before, WakeState.DONE.value, WakeState.ABORTED.value),
     )
-    if all(wake.state.is_over for wake in everything(tx)):
+    if all(wake.state.is_over for wake in all_wakes(tx)):
         tx.execute("DELETE FROM wake_tokens", ())
 
 

@@ -11,9 +11,9 @@ __all__ = [
     "ActionState",
     "KnownAction",
     "count_since",
-    "everything",
     "forget",
     "known",
+    "latest",
     "set_recorded",
     "unrecorded",
 ]
@@ -44,7 +44,7 @@ def known(tx: Transaction, action_ids: Sequence[str]) -> dict[str, KnownAction]:
     return {row[0]: _known(row) for row in rows}
 
 
-def everything(tx: Transaction, limit: int) -> list[KnownAction]:
+def latest(tx: Transaction, limit: int) -> list[KnownAction]:
     """Return the actions applied last."""
     rows = tx.query(
         "SELECT action_id, kind, subject, state, applied_at FROM actions"

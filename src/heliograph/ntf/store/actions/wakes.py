@@ -22,7 +22,7 @@ def rate_of(item: ResolvedAction) -> float | None:
 def _refuse_wake(tx: Transaction, item: ResolvedAction, now: int) -> Refusal | None:
     """Refuse a second wake beside one that is not over: together they would be faster."""
     is_other = any(
-        not wake.state.is_over or wake.wake_id == item.subject for wake in wakes.everything(tx)
+        not wake.state.is_over or wake.wake_id == item.subject for wake in wakes.all_wakes(tx)
     )
     return Refusal.DISAGREED if is_other or rate_of(item) is None else None
 
