@@ -40,7 +40,7 @@ L = TypeVar("L", bound=Listen)
 
 _DIRECTORY = """\
 Everything a router has is in its directory: keys, config.toml and, by default, the database.
-Back it up, and keep ca.key elsewhere: without it the router's address is lost.
+Back it up: without its keys the router's address is lost. Keep ca.key elsewhere.
 """
 
 _START = """\

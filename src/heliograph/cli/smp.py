@@ -31,7 +31,8 @@ a router in two commands:
   heliograph smp init --host smp.example.com
   heliograph smp start
 
-in place of the reference's router:
+in place of the reference's router, with its host name:
+  heliograph smp init --dir DIR --host smp.example.com
   cp /etc/opt/simplex/{ca,server}.* /etc/opt/simplex/fingerprint DIR
   heliograph smp import --dir DIR /var/opt/simplex/smp-server-store.log \\
     --messages /var/opt/simplex/smp-server-messages.log \\

@@ -40,8 +40,8 @@ a router in three commands, and a check that it works:
   heliograph ntf probe
 
 in place of the reference's router:
-  cp /etc/opt/simplex-notifications/{ca,server}.* /etc/opt/simplex-notifications/fingerprint DIR
   heliograph ntf import-ini --dir DIR /etc/opt/simplex-notifications/ntf-server.ini
+  cp /etc/opt/simplex-notifications/{ca,server}.* /etc/opt/simplex-notifications/fingerprint DIR
   heliograph ntf import --dir DIR /var/opt/simplex-notifications/ntf-server-store.log
   heliograph ntf start --dir DIR
 """
