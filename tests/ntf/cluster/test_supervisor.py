@@ -22,7 +22,8 @@ if "--slow" in sys.argv:
 if "--hang" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("ready address", flush=True)
-sys.stdin.read()
+for question in sys.stdin:
+    print('{"question": %s, "report": {}}' % question.split()[0], flush=True)
 if "--hang" in sys.argv:
     signal.pause()
 """
@@ -43,6 +44,21 @@ async def test_a_rolling_restart_ends_a_worker_that_hangs(monkeypatch: pytest.Mo
             await router.restart_each()
         assert not {*before} & {*router.pids}
         assert len(router.pids) == 2
+
+
+async def test_a_worker_that_hangs_is_killed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The kernel would go on to give it connections."""
+    monkeypatch.setattr(supervisor, "PING_SECONDS", 0.1)
+    monkeypatch.setattr(supervisor, "ANSWER_TIMEOUT", 0.5)
+    monkeypatch.setattr(supervisor, "HANG_TIMEOUT", 2.0)
+    router = workers(2)
+    async with router.running():
+        hanging, _ = router.pids
+        os.kill(hanging, signal.SIGSTOP)
+        await until(lambda: hanging not in router.pids and len(router.pids) == 2, 60)
+    assert "worker 1 hangs: killing it" in caplog.text
 
 
 async def test_nothing_is_restarted_with_a_configuration_that_has_mistakes(

@@ -1,7 +1,7 @@
 """What a worker reports to its supervisor: questions on standard input, answers on standard output.
 
-A question is a line with a number; the answer a line of JSON with the same number. Before it
-answers, a worker saves its statistics, which the supervisor then reads.
+A question is a line with a number and a word; the answer a line of JSON with the same number.
+Before it reports, a worker saves its statistics, which the supervisor then reads.
 """
 
 import asyncio
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from heliograph.ntf.reference.statslog import NtfStatsLog
     from heliograph.ntf.router import NtfRouter
 
-__all__ = ["WorkerReports", "report", "server_states"]
+__all__ = ["ANSWER_TIMEOUT", "PING", "REPORT", "WorkerReports", "report", "server_states"]
 
 logger = logging.getLogger(__name__)
+
+REPORT, PING = "report", "ping"
+ANSWER_TIMEOUT = 5.0
 
 
 class WorkerReports:
@@ -37,17 +40,19 @@ class WorkerReports:
 
     def received(self, line: bytes) -> None:
         """Answer a question; called by a thread that may wait until the answer was read."""
-        loop, number = self._loop, line.decode("ascii", "replace").strip()
+        number, _, what = line.decode("ascii", "replace").strip().partition(" ")
+        loop = self._loop
         if loop is None or not number.isdigit():
             return
         try:
-            made = asyncio.run_coroutine_threadsafe(self._make(), loop).result()
+            making = asyncio.run_coroutine_threadsafe(self._make(what), loop)
+            made = making.result(ANSWER_TIMEOUT)  # a slow disk must not look like a hanging worker
             print(json.dumps({"question": int(number), "report": made}), flush=True)  # noqa: T201
         except Exception:
             logger.exception("the supervisor's question cannot be answered")
 
-    async def _make(self) -> JsonObject:
-        return await self._report()
+    async def _make(self, what: str) -> JsonObject:
+        return {} if what == PING else await self._report()
 
 
 async def report(router: "NtfRouter", stats: "NtfStatsLog") -> JsonObject:

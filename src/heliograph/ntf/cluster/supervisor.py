@@ -1,8 +1,8 @@
 """Several processes of one router on this machine: start, watch, restart, stop.
 
 The workers listen on one port, and the kernel spreads connections over them. A worker that ends is
-started again, after a delay that grows while it keeps failing. SIGHUP restarts one after another,
-unless the configuration has mistakes.
+started again, after a delay that grows while it keeps failing; one that hangs is killed. SIGHUP
+restarts one after another, unless the configuration has mistakes.
 """
 
 import asyncio
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from heliograph.documents import JsonObject
+from heliograph.ntf.cluster.reports import ANSWER_TIMEOUT, PING, REPORT
 from heliograph.runtime.backoff import Backoff
 from heliograph.runtime.errors import StartError
 from heliograph.tasks import TaskScope
@@ -29,7 +30,8 @@ logger = logging.getLogger(__name__)
 
 START_TIMEOUT = 120.0
 STOP_TIMEOUT = 60.0
-ANSWER_TIMEOUT = 5.0
+PING_SECONDS = 5.0
+HANG_TIMEOUT = 60.0
 MAX_ANSWER = 2**24
 STABLE_SECONDS = 5.0
 """Seconds that a worker must run to reset the delay before its next start."""
@@ -91,6 +93,7 @@ class WorkerProcesses:
                     await self._start(worker)
                     await self._wait_ready(worker)
                     self._tasks.spawn(self._watch(worker), name="watch a worker")
+                    self._tasks.spawn(self._end_if_hung(worker), name="ping a worker")
             yield self._workers[0].address
         finally:
             await self._stop()
@@ -139,14 +142,14 @@ class WorkerProcesses:
 
     async def ask(self) -> dict[int, JsonObject]:
         """Return the reports of the workers that answer in time, by their number."""
-        reports = await asyncio.gather(*map(self._ask, self._workers))
+        reports = await asyncio.gather(*(self._ask(each, REPORT) for each in self._workers))
         return {
             worker.number: report
             for worker, report in zip(self._workers, reports, strict=True)
             if report is not None
         }
 
-    async def _ask(self, worker: _Worker) -> JsonObject | None:
+    async def _ask(self, worker: _Worker, what: str) -> JsonObject | None:
         async with worker.asking:
             process = worker.process
             if process is None or not worker.ready.is_set():
@@ -155,7 +158,7 @@ class WorkerProcesses:
             worker.questions += 1
             try:
                 async with asyncio.timeout(ANSWER_TIMEOUT):
-                    process.stdin.write(f"{worker.questions}\n".encode())
+                    process.stdin.write(f"{worker.questions} {what}\n".encode())
                     while line := await process.stdout.readline():
                         answer: JsonObject = json.loads(line)
                         if answer["question"] == worker.questions:  # not one that came too late
@@ -164,6 +167,18 @@ class WorkerProcesses:
             except (OSError, TimeoutError, ValueError, KeyError, TypeError):
                 logger.warning("worker %d does not answer", worker.number)
             return None
+
+    async def _end_if_hung(self, worker: _Worker) -> None:
+        """Kill a worker that does not answer: the kernel goes on to give it connections."""
+        answered_at = time.monotonic()
+        while True:
+            await asyncio.sleep(PING_SECONDS)
+            process = worker.process
+            if await self._ask(worker, PING) is not None or not worker.ready.is_set():
+                answered_at = time.monotonic()
+            elif time.monotonic() - answered_at > HANG_TIMEOUT:
+                logger.error("worker %d hangs: killing it", worker.number)
+                self._signal(process, signal.SIGKILL)
 
     async def _start(self, worker: _Worker) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
