@@ -518,6 +518,26 @@ async def test_tables_edited_by_hand_are_repaired(
         await phone.notified_of(queue)
 
 
+@pytest.mark.parametrize("count", [0, 1000])
+async def test_a_number_of_shards_that_cannot_be_is_repaired(tmp_path: Path, count: int) -> None:
+    """Edited by hand: subscriptions would belong to no shard."""
+    async with a_cluster(tmp_path, 1) as cluster:
+        [one] = cluster.members
+        phone = await one.registered()
+        queue = await one.queue()
+        await phone.subscribe(queue)
+        database = member_of(one).database
+        await database.write(lambda tx: tx.execute("UPDATE servers SET shards = ?", (count,)))
+
+        async def is_whole() -> bool:
+            found = await database.read(lambda tx: tx.query("SELECT shards FROM servers"))
+            return found == [(1,)] and len(owners(cluster)) == connected(one) == 1
+
+        await eventually(is_whole)
+        await one.send(queue)
+        await phone.notified_of(queue)
+
+
 async def test_shards_deleted_or_added_by_hand_are_repaired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

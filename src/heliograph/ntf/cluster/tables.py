@@ -270,8 +270,8 @@ def remove_unused(tx: Transaction) -> None:
         " (SELECT 1 FROM subscriptions s WHERE s.server_id = shards.server_id)"
     )
     tx.execute(
-        "UPDATE servers SET shards = 1 WHERE shards > 1 AND NOT EXISTS"
-        " (SELECT 1 FROM shards h WHERE h.server_id = servers.server_id)"
+        "UPDATE servers SET shards = 1 WHERE shards NOT BETWEEN 1 AND 256 OR shards > 1"
+        " AND NOT EXISTS (SELECT 1 FROM shards h WHERE h.server_id = servers.server_id)"
     )
     tx.execute(
         "DELETE FROM new_subscriptions WHERE NOT EXISTS (SELECT 1 FROM subscriptions s"
