@@ -79,6 +79,13 @@ def test_units(unit: Path) -> None:
     assert values["StateDirectoryMode"] == "0700"
 
 
+def test_supervisors_alone_are_stopped() -> None:
+    """A second SIGTERM, more than half a second later, ends a process at once."""
+    for name in ("heliograph-ntf", "heliograph-up"):
+        [unit] = [unit for unit in UNITS if unit.stem == name]
+        assert ("Service", "KillMode", "mixed") in settings(unit)
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_units_by_systemd(unit: Path, tmp_path: Path) -> None:
