@@ -144,6 +144,8 @@ async def test_a_worker_that_is_killed_is_started_again(workers: Workers, tmp_pa
     members = await workers.until_members(2, without=victim)
     await workers.until_ready(4)
     await workers.ping()
+    async with aiohttp.ClientSession() as session:
+        assert _value(await _get(session, found[1]), "process_cpu_seconds_total") >= total
     await workers.stop()
     assert workers.members() == {}
     assert not workers.left()

@@ -1,6 +1,6 @@
 """The metrics of several processes as one."""
 
-from heliograph.ntf.cluster.metrics import merged
+from heliograph.ntf.cluster.metrics import WorkerCounters, merged
 
 ONE = """\
 # HELP simplex_ntf_notifications_received Received notifications.
@@ -18,6 +18,23 @@ heliograph_ntf_push_latency_seconds_count 2
 # HELP heliograph_ntf_pushes_expired_total Expired.
 # TYPE heliograph_ntf_pushes_expired_total counter
 heliograph_ntf_pushes_expired_total 1
+"""
+ONE_COUNTED = """\
+# HELP simplex_ntf_notifications_received Received notifications.
+# TYPE simplex_ntf_notifications_received counter
+simplex_ntf_notifications_received {}.0
+# HELP heliograph_ntf_tokens Stored tokens, by status.
+# TYPE heliograph_ntf_tokens gauge
+heliograph_ntf_tokens{{status="ACTIVE"}} {}.0
+# HELP heliograph_ntf_push_latency_seconds Latency.
+# TYPE heliograph_ntf_push_latency_seconds histogram
+heliograph_ntf_push_latency_seconds_bucket{{le="1.0"}} 1.0
+heliograph_ntf_push_latency_seconds_bucket{{le="+Inf"}} 2.0
+heliograph_ntf_push_latency_seconds_sum 0.5
+heliograph_ntf_push_latency_seconds_count {}.0
+# HELP heliograph_ntf_pushes_expired_total Expired.
+# TYPE heliograph_ntf_pushes_expired_total counter
+heliograph_ntf_pushes_expired_total {}.0
 """
 
 
@@ -43,3 +60,17 @@ heliograph_ntf_push_latency_seconds_count 4.0
 heliograph_ntf_pushes_expired_total 2.0
 """
     )
+
+
+def test_counters_of_a_worker_do_not_fall() -> None:
+    """When it is started again, some begin at 0, and others with what was saved."""
+    counters = WorkerCounters()
+    assert counters.continued(ONE.replace("} 7", "} 7.0")) == ONE_COUNTED.format(3, 7, 2, 1)
+    again = ONE.replace("received 3", "received 2").replace("_count 2", "_count 1")
+    again = again.replace("expired_total 1", "expired_total 0").replace("} 7", "} 5.0")
+    assert counters.continued(again) == ONE_COUNTED.format(3, 5, 3, 1)
+    more = again.replace("received 2", "received 4").replace("expired_total 0", "expired_total 2")
+    assert counters.continued(more) == ONE_COUNTED.format(5, 5, 3, 3)
+    silent = counters.continued(None)
+    assert "notifications_received 5.0\n" in silent
+    assert "heliograph_ntf_tokens" not in silent

@@ -1,7 +1,7 @@
 """The metrics of all workers as one, and each for itself."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -12,7 +12,7 @@ from heliograph.ntf.cluster.supervisor import PORT_FILE, worker_directory
 from heliograph.runtime.http import HttpServer
 from heliograph.runtime.metrics import CONTENT_TYPE
 
-__all__ = ["WorkersHttpServer", "merged"]
+__all__ = ["WorkerCounters", "WorkersHttpServer", "merged"]
 
 TIMEOUT = aiohttp.ClientTimeout(total=2.0)
 
@@ -35,6 +35,8 @@ OF_STORE = (
 """Beginnings of names whose value each worker reads from the store: not added up."""
 _WORKERS = "heliograph_ntf_workers"
 _NOT_ADDED = ("certificate", "expir", "max_fds")
+_SAVED = "simplex_"
+"""Counters that a worker saves, and goes on with when it is started again."""
 
 
 def merged(texts: Iterable[str]) -> str:
@@ -61,25 +63,75 @@ def _is_of_store(sample: str) -> bool:
     return is_fixed or name.startswith(OF_STORE)
 
 
+class WorkerCounters:
+    """The counters of one worker, which do not fall when it is started again or does not answer.
+
+    Prometheus takes a counter that falls for one that began at 0: if a sum of workers fell, all
+    that the others had ever counted would count as new.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, float] = {}
+        self._totals: dict[str, float] = {}
+
+    def continued(self, text: str | None) -> str:
+        """Return the metrics of the worker; its counters only, if it does not answer."""
+        if text is None:
+            return "".join(f"{sample} {total!r}\n" for sample, total in self._totals.items())
+        lines, counts = [], False
+        for line in text.splitlines():
+            if line.startswith("# TYPE "):
+                counts = line.endswith((" counter", " histogram"))
+            if counts and not line.startswith("#"):
+                sample, _, value = line.rpartition(" ")
+                line = f"{sample} {self._add(sample, float(value))!r}"
+            lines.append(f"{line}\n")
+        return "".join(lines)
+
+    def _add(self, sample: str, value: float) -> float:
+        grown = value - self._last.get(sample, 0.0)
+        if grown < 0:
+            grown = 0.0 if sample.startswith(_SAVED) else value
+        self._last[sample] = value
+        self._totals[sample] = self._totals.get(sample, 0.0) + grown
+        return self._totals[sample]
+
+
 class WorkersHttpServer(HttpServer):
     """`/metrics` of all workers added up; `/metrics?process=2` of one."""
 
     def __init__(self, directory: Path, count: int) -> None:
         super().__init__(CollectorRegistry(), self._not_ready)
         self._directory = directory
-        self._numbers = range(1, count + 1)
+        self._asking = asyncio.Lock()
+        self._counters = {number: WorkerCounters() for number in range(1, count + 1)}
 
     async def _metrics(self, request: web.Request) -> web.Response:
         wanted = request.query.get("process")
-        numbers = [number for number in self._numbers if wanted in (None, str(number))]
-        texts = [text for text in await self._ask(numbers, "metrics") if text is not None]
-        number = f"{_WORKERS} {len(texts)}\n"
-        body = f"{merged(texts)}# TYPE {_WORKERS} gauge\n{number}".encode()
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+        if wanted is None:
+            async with self._asking:  # an answer that comes late must not look like a restart
+                body = self._sum(await self._ask(self._counters, "metrics"))
+        else:
+            numbers = [number for number in self._counters if wanted == str(number)]
+            body = self._page([text for text in await self._ask(numbers, "metrics") if text])
+        return web.Response(body=body.encode(), headers={"Content-Type": CONTENT_TYPE})
+
+    def _sum(self, answers: Iterable[str | None]) -> str:
+        """Return the sums of all; those that answered say of which type the samples are."""
+        pairs = [*zip(self._counters.values(), answers, strict=True)]
+        answered = [counters.continued(text) for counters, text in pairs if text is not None]
+        silent = [counters.continued(None) for counters, text in pairs if text is None]
+        return self._page(answered, silent if answered else ())
+
+    @staticmethod
+    def _page(answered: Sequence[str], silent: Sequence[str] = ()) -> str:
+        return (
+            f"{merged([*answered, *silent])}# TYPE {_WORKERS} gauge\n{_WORKERS} {len(answered)}\n"
+        )
 
     async def _not_ready(self) -> str | None:
         """Return None if any worker is ready: it serves every client."""
-        answers = await self._ask(self._numbers, "readyz")
+        answers = await self._ask(self._counters, "readyz")
         return None if any(answer is not None for answer in answers) else "no worker is ready"
 
     async def _ask(self, numbers: Iterable[int], path: str) -> list[str | None]:
