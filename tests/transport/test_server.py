@@ -304,7 +304,11 @@ MALFORMED = {
 
 @both
 @pytest.mark.parametrize("start", MALFORMED.values(), ids=MALFORMED)
-def test_malformed_block(run: Run, protocol: AnyProtocol, start: bytes) -> None:
+def test_malformed_block(
+    run: Run, protocol: AnyProtocol, start: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MALFORMED_SECONDS", 0.01)
+
     async def main() -> None:
         async with serving(protocol) as server, await server.raw() as peer:
             await peer.shake_hands(newest(protocol))
@@ -312,7 +316,34 @@ def test_malformed_block(run: Run, protocol: AnyProtocol, start: bytes) -> None:
                 await peer.send(start.ljust(protocol.block_size, b"#"))
                 assert await peer.receive_answers() == [BLOCK]
                 assert await peer.exchange(batch(ping())) == [PONG_1]
-            assert server.listener.connections.pop().unanswered == 0
+            connection = server.listener.connections.pop()
+            await until(lambda: not connection.unanswered)
+
+    run(main())
+
+
+@both
+@pytest.mark.parametrize("kind", ["batch of garbage", "garbage"])
+def test_a_flood_of_malformed_blocks(
+    run: Run, protocol: AnyProtocol, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No faster than commands are answered that take as long: others must not wait for it."""
+    monkeypatch.setattr(module, "MALFORMED_SECONDS", 0.2)
+    block = MALFORMED[kind].ljust(protocol.block_size, b"#")
+
+    async def main() -> None:
+        async with (
+            serving(protocol, limits=Limits(max_unanswered=10)) as server,
+            await server.raw() as peer,
+        ):
+            await peer.shake_hands(newest(protocol))
+            started = time.monotonic()
+            sending = asyncio.create_task(peer.send(block * 40))
+            for _ in range(40):
+                assert await peer.receive_answers() == [BLOCK]
+            assert time.monotonic() - started > 0.5
+            await sending
+            assert await peer.exchange(batch(ping())) == [PONG_1]
 
     run(main())
 

@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 C = TypeVar("C")
 R = TypeVar("R")
 
+MALFORMED_SECONDS = 1.0
+"""Seconds for which malformed input keeps its place among the unanswered commands."""
 RELEASE_AFTER = 100
 """Closed connections and failed handshakes before memory is returned to the system."""
 
@@ -163,7 +165,7 @@ class ServerConnection(BlockConnection):
         requests = [item for item in items if isinstance(item, Request)]
         self.unanswered += len(items)
         if len(requests) != len(items):
-            self.answer([self._refusal(item) for item in items if isinstance(item, Failure)])
+            self._refuse([item for item in items if isinstance(item, Failure)])
         if requests and self._window.admits(requests):
             self._call(self.listener.router.received, self, requests)
         elif requests:
@@ -194,7 +196,17 @@ class ServerConnection(BlockConnection):
 
     def _bad_block(self) -> None:
         self.unanswered += 1
-        self.answer([self._refusal(Failure(b"", b"", ErrorCode.BLOCK))])
+        self._refuse([Failure(b"", b"", ErrorCode.BLOCK)])
+        if not self._has_room():
+            self.pause_reading()
+
+    def _refuse(self, failures: list[Failure]) -> None:
+        """Answer malformed input, which counts as unanswered for a second.
+
+        No router limits it: a flood would cost as much as one of commands.
+        """
+        self.send_all([self._refusal(failure) for failure in failures], 0)
+        self._loop.call_later(MALFORMED_SECONDS, self.send_all, (), len(failures))
 
     def _refusal(self, failure: Failure) -> Answer:
         return Answer(failure.corr_id, failure.entity_id, self.listener.error(failure.error))
