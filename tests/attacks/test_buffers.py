@@ -103,6 +103,10 @@ async def test_log_bytes_per_peer_byte(
     logged = sum(len(record.getMessage()) for record in caplog.records)
     sent = router.sent * 50
     assert logged < sent / 100
+    # Beyond the budget nothing is read, and the connection stays for a while.
+    [rogue] = [one for one in small_world.router.subscribers.values() if one.address == address]
+    await until(lambda: "budget" in rogue._pauses.reasons)
+    assert not router.lost
     await small_world.send(honest)
     await phone.notified_of(honest)
 
