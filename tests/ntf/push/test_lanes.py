@@ -61,6 +61,21 @@ def test_unverified_devices_take_a_fifth_of_the_window(lane: Lane) -> None:
     start(lane, push(at("new")))
 
 
+def test_hosts_that_do_not_answer_take_a_fifth_of_the_window(lane: Lane) -> None:
+    """However many there are, and although their devices were verified."""
+    silent = [push(at(f"host{n}")) for n in range(25)]
+    start(lane, *silent)
+    for each in silent:
+        lane.end(each, TIMED_OUT, 0.0)
+    for each in silent[:20]:
+        assert lane.delay(each, 10.0) == 0.0
+        lane.start(each)
+    assert lane.delay(silent[20], 10.0) == BUSY_DELAY
+    start(lane, *(push(at("new")) for _ in range(10)))
+    lane.end(silent[0], TIMED_OUT, 25.0)
+    assert lane.delay(silent[20], 25.0) == 0.0
+
+
 def test_retries_of_unverified_devices_leave_room_for_new_ones(lane: Lane) -> None:
     silent = (push(at(f"host{n}"), PushKind.VERIFICATION) for n in range(11))
     *retried, last = (replace(each, attempts=3) for each in silent)

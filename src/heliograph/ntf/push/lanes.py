@@ -3,7 +3,8 @@
 Web Push endpoints are named by clients. One host may take a tenth of the window, unverified devices
 a fifth of it, of which retries have a half, and a host that does not answer is tried by one push at
 a time, ever more rarely; what it does not answer to unverified devices does not count for others.
-So is a provider that limits our account.
+All hosts that do not answer have a fifth, too. A provider that limits our account is tried as such
+a host is.
 """
 
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from heliograph.wire.ntf.tokens import WPDeviceToken
 
 HOST_DIVISOR = 10
 UNVERIFIED_DIVISOR = 5
+SILENT_DIVISOR = 5
 BUSY_DELAY = 2.0
 """Seconds until a push is tried again whose host has enough in flight."""
 HOST_BACKOFF = Backoff(first=1.0, last=300.0)
@@ -56,6 +58,8 @@ class Lane:
     """Times that it did, since the last other answer."""
     _unverified: int = 0
     _hosts: dict[str, _HostLoad] = field(default_factory=dict)
+    _tried: set[str] = field(default_factory=set)
+    """Hosts that did not answer, and have a push in flight again."""
 
     def has_room(self, now: float) -> bool:
         return self.active < self._limit(now)
@@ -85,6 +89,8 @@ class Lane:
             return 0.0
         if now < host.blocked_until:
             return host.blocked_until - now
+        if host.failures and len(self._tried) >= max(self.window // SILENT_DIVISOR, 1):
+            return BUSY_DELAY
         limit = 1 if host.failures else max(self.window // HOST_DIVISOR, 1)
         return 0.0 if host.active < limit else BUSY_DELAY
 
@@ -92,7 +98,10 @@ class Lane:
         self.active += 1
         name = _host(push)
         if name is not None:
-            self._hosts.setdefault(name, _HostLoad()).active += 1
+            host = self._hosts.setdefault(name, _HostLoad())
+            host.active += 1
+            if host.failures:
+                self._tried.add(name)
             self._unverified += push.kind is PushKind.VERIFICATION
 
     def end(self, push: PendingPush, outcome: PushOutcome, now: float) -> Pause | None:
@@ -103,6 +112,7 @@ class Lane:
         if name is None:
             return pause
         self._unverified -= push.kind is PushKind.VERIFICATION
+        self._tried.discard(name)
         host = self._hosts[name]
         host.active -= 1
         if isinstance(outcome, RetryLater) and outcome.connection:
