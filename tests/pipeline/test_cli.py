@@ -98,6 +98,16 @@ def test_no_report_of_tables_that_lack_rows(
     assert "/events after version 2: restore version 2" in capsys.readouterr().err
 
 
+def test_a_report_needs_a_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """That of tables which this user may only read is not one."""
+    with open_tables(tmp_path) as tables:
+        tables.commit("events", offsets=lambda offsets: offsets)
+    (tmp_path / "report").touch()
+    assert main(["pipeline", "report", "--dir", str(tmp_path)]) == 1
+    said = f"{tmp_path}/report cannot be written: name another folder with --out\n"
+    assert capsys.readouterr().err.endswith(said)
+
+
 def test_status_without_spark_installed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,9 +1,12 @@
 """`heliograph pipeline report`: write a report for a day or a range."""
 
 import argparse
+import os
 import time
 import webbrowser
+from contextlib import suppress
 from datetime import date
+from pathlib import Path
 
 from heliograph.cli.pipeline.ingesting import EXIT_CODES
 from heliograph.cli.pipeline.opening import check_tables, local_directory, open_reader
@@ -17,6 +20,7 @@ def run_report(options: argparse.Namespace) -> int:
 
     check_days(options)
     check_tables(options)
+    folder = _folder(options)
     try:
         lines = [
             parse_line(text)
@@ -35,7 +39,7 @@ def run_report(options: argparse.Namespace) -> int:
         first, last = report.days_with_events(pipeline, first, last)
         found = report.collect(pipeline, first, last, time.time(), lines, bar.show)
         bar.end()
-        path = page.write(found, options.out or local_directory(options) / "report")
+        path = page.write(found, folder)
     print(f"{found.notifications} notifications, {found.unaccounted} unaccounted for")
     if found.missing_events:
         print(f"{found.missing_events} events are known to be missing")
@@ -47,3 +51,13 @@ def run_report(options: argparse.Namespace) -> int:
     if options.open:
         webbrowser.open(path.absolute().as_uri())
     return EXIT_CODES[found.verdict.value]
+
+
+def _folder(options: argparse.Namespace) -> Path:
+    """Return where the report goes. Raises `StartError` now, and not after minutes."""
+    folder: Path = options.out or local_directory(options) / "report"
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StartError(f"{folder} cannot be written: name another folder with --out")
+    return folder
