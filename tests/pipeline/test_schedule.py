@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from heliograph.pipeline import upkeep
 from heliograph.pipeline.account import Account
@@ -61,6 +62,32 @@ def test_a_stream_beside_another_pipeline_ends(spark: Any, tmp_path: Path) -> No
     pipeline(spark, Tables(tmp_path / "tables"), journal).ingester.ingest_batch()
     with pytest.raises(SecondWriter, match="stop one of the two"):
         Stream(made, Schedule(), threading.Event()).run()
+
+
+def test_files_that_another_tool_removed_are_read_no_more(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It keeps nothing for readers, and nothing new comes that would commit to the table."""
+    ntf, journal, stop = Scribe(), tmp_path / "journal", threading.Event()
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, journal)
+        for number in (1, 2):
+            ntf.nmsg(number, float(number))
+            write_segment(journal, f"ntf/1000-{number:08}", ntf.events[-2:])
+            made.ingester.ingest_batch()
+            made.update_ledger()
+        marks = DeltaTable(tmp_path / "tables" / "marks")
+        marks.optimize.compact()
+        marks.vacuum(0, dry_run=False, enforce_retention_duration=False)
+        stream = Stream(made, Schedule(0.01, account=0.0, upkeep=1e9), stop)
+        thread = threading.Thread(target=stream.run)
+        thread.start()
+        try:
+            until(lambda: stream.last_account and stream.last_account.outcomes == {"pending": 2})
+        finally:
+            stop.set()
+            thread.join()
+    assert "a batch failed, retrying" in caplog.text
 
 
 def test_a_long_account_takes_a_tenth_of_the_time() -> None:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -121,6 +122,8 @@ class Stream:
                         logger.error("a batch failed, retrying in %.0f s: %s", delay, exc)
                     else:
                         logger.exception("a batch failed, retrying in %.0f s", delay)
+                    with suppress(StartError):
+                        self._pipeline.tables.follow()
                     self._stop.wait(delay)
                     delay = min(delay * 2, 60.0)
 

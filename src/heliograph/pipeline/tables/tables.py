@@ -225,6 +225,15 @@ class Tables:
         if (newest := self._tables[table].version()) != made:
             self._follow(table, (), f"version {newest} came right after {made}")
 
+    def follow(self) -> None:
+        """Read commits of other tools to all tables: they may have removed files that we know.
+
+        Raises `StartError`.
+        """
+        with self._committing:
+            for name in self._schemas:
+                self._follow(name, (), "it has committed a batch")
+
     def _follow(self, table: str, removed: Sequence[DataFile], reason: str) -> None:
         """Read commits of other tools, such as OPTIMIZE, after which ours can still be made.
 
