@@ -22,6 +22,12 @@ from tests.pipeline.support import START, Scribe, pipeline, write_journal
 from tests.web.browser import CHROMIUM, no_axe_findings, tab
 
 
+def test_times_that_no_date_has_are_reported() -> None:
+    """The head of a run may claim any number, also that of a phone."""
+    assert report._utc(int(START.timestamp() * 1e6)) == "2026-01-05T00:00:00Z"
+    assert report._utc(2**63 - 1) == "294247-01-10T04:00:54Z"
+
+
 def test_a_report_of_a_week(spark: Any, tmp_path: Path) -> None:
     ntf = a_week()
     server = {"server": "srv", "own_server": False}

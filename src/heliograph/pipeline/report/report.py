@@ -4,6 +4,7 @@
 """
 
 import json
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime
@@ -238,7 +239,8 @@ def _lines_table(lines: list[DailyLine]) -> ReportTable:
 
 
 def _utc(microseconds: int) -> str:
-    return datetime.fromtimestamp(microseconds / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    # A head may claim a year for which `datetime` has no room.
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(microseconds / 1e6))
 
 
 def _plain(value: object) -> object:
