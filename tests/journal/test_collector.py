@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -180,6 +180,20 @@ async def test_phones_send_what_phones_write(tmp_path: Path) -> None:
         assert await asyncio.to_thread(HttpTarget(url, TOKEN).put, name, path.read_bytes())
     event = next(read_events(tmp_path / "there"))
     assert (event["part"], event["kind"]) == ("device", "device_shown")
+
+
+async def test_routers_do_not_wait_for_slow_phones(tmp_path: Path) -> None:
+    source = journal(tmp_path / "journal", 1)
+    async with collecting(tmp_path / "there") as url, AsyncExitStack() as stack:
+        for _ in range(collector.MAX_CONCURRENT):
+            _, slow = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+            stack.callback(slow.close)
+            slow.write(
+                f"PUT /v1/segments/{IDENTITY.router}/1-00000001.parquet HTTP/1.1\r\nHost: x\r\n"
+                f"Authorization: Bearer {PHONES}\r\nContent-Length: 1000\r\n\r\n".encode()
+            )
+        async with asyncio.timeout(collector.RECEIVE_SECONDS / 2):
+            assert await asyncio.to_thread(Shipper(source, HttpTarget(url, TOKEN)).ship) == 1
 
 
 @pytest.mark.parametrize("column", ["reason", "notifications"])

@@ -40,7 +40,7 @@ MAX_UNPACKED = 1 << 30
 MAX_TEXT = 4096
 MAX_EVENTS = 4_000_000
 MAX_CONCURRENT = 4
-"""Segments in memory at a time; further requests wait."""
+"""Segments in memory at a time, of routers and as many of phones; further requests wait."""
 MAX_HEADS = 100_000
 """Runs whose heads are kept."""
 RECEIVE_SECONDS = 60.0
@@ -75,6 +75,7 @@ class Collector:
         self._heads = sum(1 for _ in (directory / HEADS).glob("*.json"))
         self._lock = asyncio.Lock()
         self._room = asyncio.Semaphore(MAX_CONCURRENT)
+        self._room_of_phones = asyncio.Semaphore(MAX_CONCURRENT)  # routers wait for none of them
         application = web.Application(client_max_size=MAX_SEGMENT)
         application.router.add_put("/v1/segments/{router}/{name}", self._put)
         application.router.add_put("/v1/heads/{name}", self._put_head)
@@ -116,7 +117,7 @@ class Collector:
         match = _NAME.fullmatch(name)
         if match is None:
             return _answer(400, "this is not the name of a segment")
-        async with self._room:
+        async with self._room_of_phones if parts else self._room:
             try:
                 async with asyncio.timeout(RECEIVE_SECONDS):
                     data = await request.read()
