@@ -9,6 +9,8 @@ class Relay:
     def __init__(self, port: int) -> None:
         """Relay to `port` on the loopback interface."""
         self.port = 0
+        self.passed = 0
+        """Bytes, in both directions."""
         self._target = port
         self._flowing = asyncio.Event()
         self._flowing.set()
@@ -62,6 +64,7 @@ class Relay:
             while data := await reader.read(64 * 1024):
                 await self._flowing.wait()
                 writer.write(data)
+                self.passed += len(data)
                 await writer.drain()
 
 
