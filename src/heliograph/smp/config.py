@@ -147,14 +147,15 @@ class ProxyOptions:
     )
     max_connections: int = option(
         1000,
-        "How many sessions with other routers may be open; for another, the one that has not"
-        " answered for the longest time is closed. A quarter as many may be in the making.",
+        "How many sessions with other routers may be open. Beyond that, the one that has not"
+        " answered for the longest time is closed. At most a quarter as many are opened at a time.",
         minimum=1,
     )
     max_in_flight: int = option(
         8192,
-        "How many forwarded commands may wait for an answer, 16 KB each; of more, the oldest times"
-        " out. Senders of one address, or of one IPv6 /64, may have a 32nd of them.",
+        "How many forwarded commands may wait for an answer, 16 KB each. Beyond that, the oldest is"
+        " answered with a timeout. The senders of one address, or of one IPv6 /64, may have a 32nd"
+        " of them.",
         minimum=1,
     )
     connect_timeout: float = option(

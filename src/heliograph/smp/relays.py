@@ -51,11 +51,11 @@ OFFERED = VersionRange(SMP_SENDING_PROXY, 17)
 
 MAX_FAILURES = 10_000
 CONNECTING_DIVISOR = 4
-"""Attempts to connect that run at a time: this part of the sessions that may be open."""
+"""Sessions that may be opened at a time: `max_connections` divided by this."""
 MAX_UNASKED = 1_000
-"""Messages that answer nothing, or too late, after which a destination is left."""
+"""Messages that answer no request, or too late, after which a destination is disconnected."""
 FIRST_RETRY = 1.0
-"""Seconds: a router that restarts is tried again soon, one that stays away ever more seldom."""
+"""Seconds: a router that restarts is tried again soon, and later with growing pauses."""
 
 NETWORK = PROXY(BrokerError("NETWORK"))
 TIMEOUT = PROXY(BrokerError("TIMEOUT"))
