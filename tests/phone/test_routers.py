@@ -104,7 +104,7 @@ async def test_a_watch_subscribes_again_after_off(world: PhoneWorld) -> None:
     await connected(alice, bob)
     async with alice.app() as app:
         assert await app.set_mode(Mode.OFF) is None
-        assert await app.settle()
+        assert await app.wait_idle()
         assert await app.agent.notifications.subscriptions() == []
     async with world.watched(alice) as screen:
         async with alice.app() as app:
@@ -251,7 +251,7 @@ async def test_kept_messages_leave_while_a_phone_is_watched(world: PhoneWorld) -
         row = await app.find("alice")
         await app.agent.send(row.conn_id, b"{}")
         assert not await app.until_sent(row.conn_id, SOON)
-        assert not await app.settle(SOON)
+        assert not await app.wait_idle(SOON)
     await world.smp.start()
     store = await AgentStore.open(bob.directory)
     try:
@@ -270,7 +270,7 @@ async def test_what_waits_for_a_contact_is_not_left_to_do(world: PhoneWorld) -> 
     async with alice.app() as app:
         await app.invite("bob")
         assert not await app.send("bob", Text("when you come"))
-        assert await app.settle()
+        assert await app.wait_idle()
 
 
 # Refusals.

@@ -133,7 +133,7 @@ class Engine:
         await self.store.close()
 
     async def has_work(self) -> bool:
-        await self.notifications.settled()
+        await self.notifications.commands_stored()
         return await pending.has_work(self.store, self._settings.ntf, time.time())
 
     async def queue_added(self, created: CreatedQueue) -> None:

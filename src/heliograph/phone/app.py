@@ -112,7 +112,7 @@ class AppSession:
 
         return await wait_until(is_so, within)
 
-    async def settle(self, within: float = SETTLE_TIMEOUT) -> bool:
+    async def wait_idle(self, within: float = SETTLE_TIMEOUT) -> bool:
         """Wait until no work is pending, and return whether that is so."""
 
         async def is_so() -> bool:
@@ -257,7 +257,7 @@ class AppSession:
         if info.mode is not NotificationsMode.INSTANT:
             return False
 
-        await self.agent.notifications.settled()
+        await self.agent.notifications.commands_stored()
 
         async def is_so() -> bool:
             found = await self.agent.notifications.subscriptions()
@@ -305,7 +305,7 @@ class AppSession:
             await self.agent.move_router(moved)
         elif info is not None:
             await self.agent.register_token(info.device, info.mode, moved)
-        return await self.settle()
+        return await self.wait_idle()
 
     async def _sent(self, conn_id: str, number: int) -> bool:
         is_sent = await self.until_sent(conn_id)

@@ -216,7 +216,7 @@ class Phone(Closing):
             return
         async with self.app() as app:
             await app.register(device, mode)
-            await app.settle()
+            await app.wait_idle()
 
     async def catch_up(self) -> bool:
         """Perform pending work as far as routers answer, and return whether none is left."""
@@ -225,7 +225,7 @@ class Phone(Closing):
             if not await pending.has_work(store, settings.ntf, time.time()):
                 return True
         async with self.app() as app:
-            return await app.settle()
+            return await app.wait_idle()
 
     async def status(self, user: str | None = None, password: str | None = None) -> PhoneStatus:
         """Return the state of the phone, with the contacts of one profile."""

@@ -133,7 +133,7 @@ class Watch:
             case VerificationPush() as verification:
                 async with self._phone.app() as app:
                     if await app.verify(verification) is not None:
-                        await app.settle()
+                        await app.wait_idle()
             case CheckMessagesPush():
                 await self._wake()
         await self._phone.store.see_push(delivered.push_id, int(time.time()))

@@ -101,7 +101,7 @@ async def test_connections_from_before_the_token_are_subscribed_with_it(world: A
     first = await rig.connect(router, 2)
     await rig.ask()
     second = await rig.connect(router)
-    await rig.ntf.settled()
+    await rig.ntf.commands_stored()
     assert await rig.ntf.subscriptions() == []  # creates are not taken before it is active
     await rig.verify()
     await rig.until_subscribed([*first, *second])
@@ -122,7 +122,7 @@ async def test_creating_again_changes_nothing(world: AgentWorld) -> None:
     before = await rig.ntf.subscriptions()
     await rig.ntf.create(conn_ids)
     await rig.ntf.refresh()
-    await rig.ntf.settled()
+    await rig.ntf.commands_stored()
     assert await rig.ntf.subscriptions() == before
 
 
@@ -391,7 +391,7 @@ async def test_a_messaging_router_that_moved(world: AgentWorld) -> None:
     await world.move(router)
     await rig.moved(router)
     await rig.ntf.refresh()
-    await rig.ntf.settled()
+    await rig.ntf.commands_stored()
     await rig.until_action(conn_ids, CHECK)
     assert {sub.smp_address for sub in await rig.ntf.subscriptions()} == {router.address}
     for conn_id in conn_ids:
@@ -531,7 +531,7 @@ async def test_the_queue_of_commands_is_bounded(
     assert not blocked.done()
     gate.set()
     await blocked
-    await rig.ntf.settled()
+    await rig.ntf.commands_stored()
 
 
 async def test_a_failing_store_delays_a_command(

@@ -157,7 +157,7 @@ async def test_a_worker_changes_only_what_it_has_read(database: Database) -> Non
     await database.write(lambda tx: ntf_store.put_subscriptions(tx, [changed, removed, superseded]))
     after = replace(changed, action=SubAction.NTF_CREATE, notifier_id=b"n")
     results = [(changed, after), (removed, None), (void, None), (gone, replace(gone, attempts=1))]
-    await database.write(lambda tx: ntf_store.settle(tx, results))
+    await database.write(lambda tx: ntf_store.store_results(tx, results))
     assert await database.read(ntf_store.all_subscriptions) == [after, superseded]
 
 

@@ -85,12 +85,12 @@ class DueWork(ABC):
         """Store results, and return the routers of the other stage that have work now."""
         context = self._context
         now, intervals = context.clock(), context.settings.intervals
-        settled, routers = [], set()
+        changes, routers = [], set()
         for (sub, queue), outcome, notifier in results:
             if not ntf_store.is_current(tx, sub):
                 continue
             changed = after(sub, outcome, token, intervals, now)
-            settled.append((sub, changed))
+            changes.append((sub, changed))
             deleted = sub.action is SubAction.SMP_DELETE and (
                 changed is None or changed.action is not SubAction.SMP_DELETE
             )
@@ -101,7 +101,7 @@ class DueWork(ABC):
                     routers.add(changed.smp_address)
                 elif not changed.action.at_smp and self.column == "smp":
                     routers.add(changed.ntf_address)
-        ntf_store.settle(tx, settled)
+        ntf_store.store_results(tx, changes)
         return routers
 
     def _serves(self, token: NtfToken | None) -> bool:

@@ -152,9 +152,9 @@ class Notifications:
         """Reconcile all subscriptions, for example after a router has moved."""
         await self._supervisor.create_all()
 
-    async def settled(self) -> None:
+    async def commands_stored(self) -> None:
         """Wait until submitted commands are stored."""
-        await self._supervisor.settled()
+        await self._supervisor.commands_stored()
 
     async def subscriptions(self) -> list[NtfSubscription]:
         """Return all subscriptions, for status displays."""

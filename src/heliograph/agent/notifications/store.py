@@ -208,7 +208,7 @@ def is_current(tx: Transaction, sub: NtfSubscription) -> bool:
     return bool(rows)
 
 
-def settle(
+def store_results(
     tx: Transaction, results: Iterable[tuple[NtfSubscription, NtfSubscription | None]]
 ) -> None:
     """Store a worker's results (before, after), except where the supervisor made changes."""

@@ -100,7 +100,7 @@ class NtfSubSupervisor:
             await self._commands.put(command)
         return True
 
-    async def settled(self) -> None:
+    async def commands_stored(self) -> None:
         """Wait until all commands became stored actions."""
         await self._commands.join()
 

@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from heliograph.cli.device.context import open_app, settle
+from heliograph.cli.device.context import open_app, wait_idle
 from heliograph.cli.device.screen import plain
 from heliograph.device.chats.body import Body, Call, Text
 from heliograph.device.chats.model import CallMedia
@@ -50,7 +50,7 @@ async def respond(options: argparse.Namespace) -> int:
     accept = options.action == "accept"
     async with open_app(options) as (_, app):
         answered = await app.respond(options.contact, accept, any_profile=options.user is None)
-        await settle(app)
+        await wait_idle(app)
     what = "The contact request" if answered == "request" else "The call"
     print(f"{what} is {'accepted' if accept else 'rejected'}.")
     return 0
@@ -59,6 +59,6 @@ async def respond(options: argparse.Namespace) -> int:
 async def mute(options: argparse.Namespace) -> int:
     async with open_app(options) as (_, app):
         await app.mute(options.chat, not options.off)
-        await settle(app)
+        await wait_idle(app)
     print(f"{plain(options.chat)} is {'no longer muted' if options.off else 'muted'}.")
     return 0

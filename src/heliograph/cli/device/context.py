@@ -59,9 +59,9 @@ async def app_of(phone: Phone, options: argparse.Namespace) -> AsyncIterator[App
         yield app
 
 
-async def settle(app: AppSession) -> None:
+async def wait_idle(app: AppSession) -> None:
     """Wait for pending work, and print a hint if some is left."""
-    if not await app.settle():
+    if not await app.wait_idle():
         print(
             "Some work is pending until routers can be reached: keep `heliograph device watch`"
             " running.",

@@ -11,8 +11,8 @@ from heliograph.cli.device.context import (
     open_phone,
     passphrase,
     read_secret,
-    settle,
     user_password,
+    wait_idle,
 )
 from heliograph.cli.device.options import STORE_VARIABLE
 from heliograph.cli.device.screen import describe, plain
@@ -62,7 +62,7 @@ async def user(options: argparse.Namespace) -> int:
             case "delete":
                 async with phone.app() as app:
                     await profiles.delete(app.agent, name, password)
-                    await settle(app)
+                    await wait_idle(app)
         for profile in await profiles.list():
             mark = "*" if profile.is_active else " "
             print(f"{mark} {plain(profile.name)} ({profile.unread} unread)")

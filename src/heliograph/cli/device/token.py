@@ -3,7 +3,7 @@
 import argparse
 
 from heliograph.agent.errors import RouterError
-from heliograph.cli.device.context import app_of, check, open_app, open_phone, settle
+from heliograph.cli.device.context import app_of, check, open_app, open_phone, wait_idle
 from heliograph.cli.device.screen import plain
 from heliograph.device.states import PreviewMode
 from heliograph.phone import sources as phone_sources
@@ -46,7 +46,7 @@ async def register(options: argparse.Namespace) -> int:
             except RouterError as exc:
                 check(not exc.temporary, f"{exc}; {_LATER}")
                 raise
-        await settle(app)
+        await wait_idle(app)
     print(f"The token is {status.value}; notifications are {mode.value}.")
     return 0 if status is TokenStatus.ACTIVE else 1
 
@@ -63,7 +63,7 @@ async def verify(options: argparse.Namespace) -> int:
             async with opened(source):
                 status = await app.verify_from(source, options.timeout)
         if status is TokenStatus.ACTIVE:
-            await settle(app)
+            await wait_idle(app)
     if status is None:
         raise PhoneError("the code is for another registration: wait for the next push")
     print(f"The token is {status.value}.")
@@ -98,7 +98,7 @@ async def change_mode(phone: Phone, app: AppSession, mode: NotificationsMode) ->
     if status is not None and status is not TokenStatus.ACTIVE:
         status, hint = await _verify(phone, app, status)
     if hint is None:
-        await settle(app)
+        await wait_idle(app)
     token = "deleted" if status is None else status.value
     print(f"Notifications are {mode.value}; the token is {token}.")
     if hint is not None:

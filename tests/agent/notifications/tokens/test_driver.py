@@ -261,7 +261,7 @@ async def test_modes(world: AgentWorld) -> None:
     router, rig = await world.smp(), await world.rig()
     await rig.register(PERIODIC)
     [conn_id] = await rig.connect(router)
-    await rig.ntf.settled()
+    await rig.ntf.commands_stored()
     assert await rig.ntf.subscriptions() == []
     assert [cron for _, _, cron in await tokens_at_router(rig)] == [20]
 
@@ -397,7 +397,7 @@ async def test_a_notification_router_that_moved(world: AgentWorld) -> None:
     before = await rig.sub(conn_id)
     assert before is not None
     assert await rig.ask() is S.ACTIVE
-    await rig.ntf.settled()
+    await rig.ntf.commands_stored()
     sub = await rig.sub(conn_id)
     assert sub is not None
     assert sub.ntf_address == world.ntf.address
