@@ -95,10 +95,10 @@ def test_a_wave_among_daily_wake_ups_becomes_flat() -> None:
 def test_what_was_rolled_back_takes_up_no_room() -> None:
     plan = WakeUpPlan({20: 6_000})
     first = plan.place(0, 20, 500)
-    plan.revert()
+    plan.rollback()
     assert plan.place(0, 20, 500) == first
-    plan.confirm()
-    plan.revert()
+    plan.commit()
+    plan.rollback()
     assert plan.place(0, 20, 500) != first
 
 

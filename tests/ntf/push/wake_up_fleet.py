@@ -51,7 +51,7 @@ class WakeUpFleet:
             self.early += [1 - (time - at) / (minutes * 60_000) for time in times]
             for time in times:
                 heappush(self.due, (time, minutes))
-        self.plan.confirm()
+        self.plan.commit()
         self.plan.forget(at)
         self.at = at
 

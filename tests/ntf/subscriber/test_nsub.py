@@ -29,13 +29,13 @@ def test_the_larger_group_is_confirmed_and_the_others_are_written_by_row() -> No
     answers = [smp.SOK(), smp.SOK(), smp.OK(), smp.SOK(SERVICE_ID)]
     results.add(queues, [*answers, RequestRefused(ErrorCode.AUTH)])
     assert (results.subscribed, results.unanswered, results.mostly_associated) == (4, 0, False)
-    assert set(results.statuses(confirming=True)) == {
+    assert set(results.statuses(by_range=True)) == {
         (new.notifier_id, ACTIVE, False),
         (associated.notifier_id, ACTIVE, True),
         (refused.notifier_id, AUTH, False),
     }
-    assert set(results.statuses(confirming=False)) == {
-        *results.statuses(confirming=True),
+    assert set(results.statuses(by_range=False)) == {
+        *results.statuses(by_range=True),
         (plain.notifier_id, ACTIVE, False),
         (old.notifier_id, ACTIVE, False),
     }
@@ -47,11 +47,11 @@ def test_associated_queues_are_confirmed_if_they_are_the_larger_group() -> None:
     results.add([other], [smp.SOK()])
     results.add(queues, [smp.SOK(SERVICE_ID)] * 3)
     assert results.mostly_associated
-    assert list(results.statuses(confirming=True)) == [(other.notifier_id, ACTIVE, False)]
+    assert list(results.statuses(by_range=True)) == [(other.notifier_id, ACTIVE, False)]
 
 
 def test_no_answer_changes_no_status() -> None:
     results = NsubResults()
     results.add([queue(), queue()], [Disconnected("gone"), smp.SOK()])
     assert (results.unanswered, results.subscribed) == (1, 1)
-    assert len(list(results.statuses(confirming=False))) == 1
+    assert len(list(results.statuses(by_range=False))) == 1

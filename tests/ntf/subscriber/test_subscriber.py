@@ -152,7 +152,7 @@ class MemoryStore:
         status = self.statuses.get(queue.notifier_id)
         return None if status is None else status.state
 
-    async def confirm(self, server_id: int, span: SubscriptionRange, associated: bool) -> None:
+    async def mark_active(self, server_id: int, span: SubscriptionRange, associated: bool) -> None:
         self._fail()
         self.confirmed.append(span)
         for queue in self.queues:
@@ -430,7 +430,7 @@ async def test_what_was_inactive_is_confirmed_many_at_a_time(
     scripted: ScriptedRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what was not, by itself."""
-    monkeypatch.setattr(queues, "CONFIRM_ROWS", 3)
+    monkeypatch.setattr(queues, "RANGE_ROWS", 3)
     store = MemoryStore(10)
     pending = {queue.notifier_id for queue in store.queues[::3]}
     for queue in store.queues:

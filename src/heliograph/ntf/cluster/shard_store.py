@@ -82,8 +82,10 @@ class ShardStore:
             lambda tx: subscriptions.set_statuses(tx, server_id, statuses, self._range), None
         )
 
-    async def confirm(self, server_id: int, page: SubscriptionRange, associated: bool) -> None:
-        await self._write(lambda tx: subscriptions.confirm(tx, server_id, *page, associated), None)
+    async def mark_active(self, server_id: int, page: SubscriptionRange, associated: bool) -> None:
+        await self._write(
+            lambda tx: subscriptions.mark_active(tx, server_id, *page, associated), None
+        )
 
     async def set_ended(
         self, server_id: int, notifier_ids: Sequence[bytes], state: SubscriptionState

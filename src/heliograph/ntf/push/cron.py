@@ -72,7 +72,7 @@ class Cron:
         plan = self.plan
 
         def wake(tx: Transaction) -> tuple[list[PendingPush], list[tuple[int, int, int]]]:
-            plan.revert()  # what an attempt that was rolled back had placed
+            plan.rollback()  # what a failed attempt had placed
             new = wakeups.count_cron_due(tx, since, at)
             seconds = max((at - since) / 1000, TICK)
             due = wakeups.cron_due(tx, at, backlog_page(plan.rate, seconds, new))
@@ -81,7 +81,7 @@ class Cron:
             return self._coordinator.claim(tx, pushes), moves
 
         pushes, moves = await self._database.write(wake)
-        plan.confirm()
+        plan.commit()
         plan.forget(at)
         if self._reader is not None:
             for minutes, before, after in moves:

@@ -52,7 +52,7 @@ class WakeUpPlan:
         """The same in wider bins, by the slots of a bin."""
         self._alike: defaultdict[int, Counter[int]] = defaultdict(Counter)
         """The same for each interval, in its bins."""
-        self._unconfirmed: list[tuple[int, int, int]] = []
+        self._uncommitted: list[tuple[int, int, int]] = []
 
     def _bin_width(self, minutes: int) -> int:
         return 1 << max((minutes * 60_000 // self.slot // LEAST_BINS).bit_length() - 1, 0)
@@ -74,15 +74,15 @@ class WakeUpPlan:
             self._bins.setdefault(width, Counter())
         return self._widths[minutes]
 
-    def confirm(self) -> None:
+    def commit(self) -> None:
         """Keep what was placed since the last call: its transaction was committed."""
-        self._unconfirmed.clear()
+        self._uncommitted.clear()
 
-    def revert(self) -> None:
-        """Remove what was placed and not confirmed: its transaction was rolled back."""
-        for slot, minutes, count in self._unconfirmed:
+    def rollback(self) -> None:
+        """Remove what was placed and not committed: its transaction was rolled back."""
+        for slot, minutes, count in self._uncommitted:
             self._add(slot, minutes, -count)
-        self._unconfirmed.clear()
+        self._uncommitted.clear()
 
     def forget(self, before: int) -> None:
         """Drop the slots before a time."""
@@ -154,7 +154,7 @@ class WakeUpPlan:
 
     def _note(self, slot: int, minutes: int, count: int) -> None:
         self._add(slot, minutes, count)
-        self._unconfirmed.append((slot, minutes, count))
+        self._uncommitted.append((slot, minutes, count))
 
 
 def _drop(load: Counter[int], kept: int, first: int) -> None:

@@ -55,18 +55,18 @@ class NsubResults:
     def mostly_associated(self) -> bool:
         return len(self.associated) > len(self.active)
 
-    def statuses(self, *, confirming: bool) -> Iterator[Status]:
+    def statuses(self, *, by_range: bool) -> Iterator[Status]:
         """Yield the statuses to write row by row.
 
-        If `confirming`, omit the INACTIVE queues of the larger group (associated or not): one
+        If `by_range`, omit the INACTIVE queues of the larger group (associated or not): one
         statement marks them ACTIVE.
         """
         for queue, status in self.failed:
             yield queue.notifier_id, status, False
         for queues, associated in ((self.active, False), (self.associated, True)):
-            confirmed = confirming and associated is self.mostly_associated
+            is_marked = by_range and associated is self.mostly_associated
             for queue in queues:
-                if not (confirmed and queue.is_inactive):
+                if not (is_marked and queue.is_inactive):
                     yield queue.notifier_id, ACTIVE, associated
 
 

@@ -26,7 +26,7 @@ from heliograph.wire.ntf.tokens import SubscriptionState
 logger = logging.getLogger(__name__)
 
 MAX_PAGES_IN_FLIGHT = 2
-CONFIRM_ROWS = 2_000
+RANGE_ROWS = 2_000
 """Rows updated by one statement: a notification that arrives meanwhile must not wait long."""
 
 
@@ -37,10 +37,10 @@ class Page(NamedTuple):
     span: SubscriptionRange | None = None
 
     def spans(self) -> Iterator[SubscriptionRange]:
-        """Yield the span in pieces of at most `CONFIRM_ROWS`."""
+        """Yield the span in pieces of at most `RANGE_ROWS`."""
         if self.span is not None:
-            for start in range(0, len(self.queues), CONFIRM_ROWS):
-                some = self.queues[start : start + CONFIRM_ROWS]
+            for start in range(0, len(self.queues), RANGE_ROWS):
+                some = self.queues[start : start + RANGE_ROWS]
                 yield SubscriptionRange(
                     some[0].subscription_id, some[-1].subscription_id, self.span.associated
                 )
@@ -187,17 +187,17 @@ class QueueSubscriber:
         self._open += results.subscribed
 
     async def _write(self, page: Page, results: NsubResults) -> None:
-        """Confirm most of a page in one statement: row by row costs far more.
+        """Mark most of a page ACTIVE in one statement: row by row costs far more.
 
-        Other statuses are written first, so that the rows still INACTIVE are those to confirm.
+        Other statuses are written first, so that the rows still INACTIVE are those to mark.
         """
         server_id = self._server_id
-        confirming = page.span is not None and not results.unanswered
-        if statuses := list(results.statuses(confirming=confirming)):
+        by_range = page.span is not None and not results.unanswered
+        if statuses := list(results.statuses(by_range=by_range)):
             await self._store.set_statuses(server_id, statuses)
-        if confirming:
+        if by_range:
             for span in page.spans():
-                await self._store.confirm(server_id, span, results.mostly_associated)
+                await self._store.mark_active(server_id, span, results.mostly_associated)
         if results.associated:
             ids = [queue.notifier_id for queue in results.associated]
             await self._store.keep_missing(server_id, ids)

@@ -277,14 +277,14 @@ def test_confirming_concerns_what_is_inactive_in_the_span(tx: Transaction, token
         for item, kind in zip(named, kinds, strict=True)
         if kind is SubscriptionState.INACTIVE
     }
-    subscriptions.confirm(tx, 1, ids[1], ids[-2], False, associated=False)
+    subscriptions.mark_active(tx, 1, ids[1], ids[-2], False, associated=False)
     found = [state(tx, item) for item in named]
     confirmed = {1, 2 + list(made).index(SubscriptionState.INACTIVE)}
     for place, (kind, is_now) in enumerate(zip(kinds, found, strict=True)):
         expected = SubscriptionState.ACTIVE if place in confirmed else kind
         assert is_now == (expected, b"", place == len(named) - 2)
     assert state(tx, elsewhere)[0] is SubscriptionState.INACTIVE
-    subscriptions.confirm(tx, 1, ids[-2], ids[-1], None, associated=True)
+    subscriptions.mark_active(tx, 1, ids[-2], ids[-1], None, associated=True)
     assert [state(tx, item) for item in named[-2:]] == [(SubscriptionState.ACTIVE, b"", True)] * 2
 
 

@@ -42,9 +42,9 @@ class DatabaseServerStore:
     async def set_statuses(self, server_id: int, statuses: Sequence[Status]) -> None:
         await self._database.write(lambda tx: subscriptions.set_statuses(tx, server_id, statuses))
 
-    async def confirm(self, server_id: int, page: SubscriptionRange, associated: bool) -> None:
+    async def mark_active(self, server_id: int, page: SubscriptionRange, associated: bool) -> None:
         await self._database.write(
-            lambda tx: subscriptions.confirm(tx, server_id, *page, associated)
+            lambda tx: subscriptions.mark_active(tx, server_id, *page, associated)
         )
 
     async def set_ended(

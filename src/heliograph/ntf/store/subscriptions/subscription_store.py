@@ -31,7 +31,7 @@ class SubscriptionStore(Protocol):
 
     async def set_statuses(self, server_id: int, statuses: Sequence[Status]) -> None: ...
 
-    async def confirm(self, server_id: int, page: SubscriptionRange, associated: bool) -> None:
+    async def mark_active(self, server_id: int, page: SubscriptionRange, associated: bool) -> None:
         """Mark INACTIVE subscriptions in the range ACTIVE and set their association."""
 
     async def set_ended(

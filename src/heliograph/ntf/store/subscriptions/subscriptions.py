@@ -269,7 +269,7 @@ def set_statuses(
             )
 
 
-def confirm(
+def mark_active(
     tx: Transaction, server_id: int, first: bytes, last: bytes, which: bool | None, associated: bool
 ) -> None:
     """Mark INACTIVE subscriptions in the range ACTIVE; `which` limits them by association."""
