@@ -380,7 +380,7 @@ async def test_behaviour_18_drift_is_repaired(small_world: NtfWorld) -> None:
 
     async def both_agree() -> bool:
         ids = await small_world.router.store.servers.associated(server.server_id)
-        return ids.account() == (service.count, service.ids_hash)
+        return ids.digest() == (service.count, service.ids_hash)
 
     await eventually(both_agree)  # the repair ends after the last notification
     # Once: afterwards both agree.

@@ -1,4 +1,4 @@
-"""Finding the queues in which two accounts differ, by their hashes."""
+"""Finding the queues in which two digests differ, by their hashes."""
 
 from itertools import combinations
 

@@ -12,7 +12,7 @@ from heliograph.crypto.certificates import TlsCredentials
 from heliograph.db.errors import DatabaseError
 from heliograph.journal.journal import NO_JOURNAL
 from heliograph.ntf.observing.observer import NtfObserver
-from heliograph.ntf.store.records import AssociatedIds, Incoming, QueueAccount, QueueKey
+from heliograph.ntf.store.records import AssociatedIds, Incoming, QueueDigest, QueueKey
 from heliograph.ntf.store.subscriptions.servers import ServerRecord
 from heliograph.ntf.store.subscriptions.subscription_store import SubscriptionRange
 from heliograph.ntf.subscriber import budget, inbox, queues
@@ -268,7 +268,7 @@ class RecordingObserver(NtfObserver):
         self.downs += 1
 
     def drift_repaired(
-        self, server: int, found: QueueAccount | None, expected: QueueAccount | None
+        self, server: int, found: QueueDigest | None, expected: QueueDigest | None
     ) -> None:
         self.repairs += 1
 
@@ -839,7 +839,7 @@ def nsubs(world: NtfWorld) -> int:
 
 @pytest.mark.parametrize("token", [False, True])
 async def test_what_is_deleted_here_is_no_drift(world: NtfWorld, token: bool) -> None:
-    """SDEL and TDEL do not reach the messaging router: its account has more than ours."""
+    """SDEL and TDEL do not reach the messaging router: its digest has more than ours."""
     phone, other = await world.registered(), await world.registered()
     world.settings = WITH_SERVICE
     await world.restart_ntf(phone, other)

@@ -42,7 +42,7 @@ from heliograph.ntf.observing.pushes import PushObserver, add_count
 from heliograph.ntf.observing.stats import Stats, is_real_device
 from heliograph.ntf.observing.traffic import ServerName, TrafficCounts
 from heliograph.ntf.store.receiving import NmsgOutcome, ReceivedNmsg, StoredBatch
-from heliograph.ntf.store.records import PendingPush, QueueAccount, Token
+from heliograph.ntf.store.records import PendingPush, QueueDigest, Token
 from heliograph.ntf.store.wakes import Wake
 from heliograph.wire.addresses import decode_address
 from heliograph.wire.ntf import NtfCommand
@@ -253,7 +253,7 @@ class NtfObserver(RouterObserver[NtfCommand]):
         own = host is not None
         self.journal.record(SmpDown(server=address.encode(), own_server=own, smp_host=host))
 
-    def smp_subscribed(self, server: int, found: QueueAccount, expected: QueueAccount) -> None:
+    def smp_subscribed(self, server: int, found: QueueDigest, expected: QueueDigest) -> None:
         """Record what a messaging router confirmed after connecting, and what was requested."""
         address, host = self._servers.get(server, _UNKNOWN_SERVER)
         self.journal.record(
@@ -270,9 +270,9 @@ class NtfObserver(RouterObserver[NtfCommand]):
         )
 
     def drift_repaired(
-        self, server: int, found: QueueAccount | None, expected: QueueAccount | None
+        self, server: int, found: QueueDigest | None, expected: QueueDigest | None
     ) -> None:
-        """Record that a messaging router's account (None if it gave none) differed from ours."""
+        """Record that a messaging router's digest (None if it gave none) differed from ours."""
         self.stats.counters.drift_repaired += 1
         address, host = self._servers.get(server, _UNKNOWN_SERVER)
         self.journal.record(

@@ -58,7 +58,7 @@ class AssociatedIds:
     surplus_count: int = 0
     surplus_hash: bytes = bytes(IDS_HASH_SIZE)
 
-    def account(self) -> tuple[int, bytes]:
+    def digest(self) -> tuple[int, bytes]:
         """Return count and hash that the router is expected to report."""
         ids = {*self.active, *self.deleted}
         return len(ids) + self.surplus_count, xor(ids_hash(ids), self.surplus_hash)
@@ -105,7 +105,7 @@ class PendingPush:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueAccount:
+class QueueDigest:
     """A number of subscribed queues, and the hash of their IDs if there is one."""
 
     count: int

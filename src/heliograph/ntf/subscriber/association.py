@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from heliograph.crypto.certificates import TlsCredentials, create_authority
-from heliograph.ntf.store.records import AssociatedIds, QueueAccount, QueueKey
+from heliograph.ntf.store.records import AssociatedIds, QueueDigest, QueueKey
 from heliograph.ntf.store.subscriptions.servers import ServerRecord
 from heliograph.ntf.store.subscriptions.subscription_store import SubscriptionStore
 from heliograph.transport.client import Client
@@ -22,7 +22,7 @@ from heliograph.wire.versions import SMP_SERVICE_HASH
 
 logger = logging.getLogger(__name__)
 
-DriftRepaired = Callable[[int, QueueAccount | None, QueueAccount | None], None]
+DriftRepaired = Callable[[int, QueueDigest | None, QueueDigest | None], None]
 
 
 class ServiceAssociation:
@@ -40,7 +40,7 @@ class ServiceAssociation:
         self._is_used = is_used
         self.differs = False
         self._ids = AssociatedIds()
-        self._found = self._expected = QueueAccount(0)
+        self._found = self._expected = QueueDigest(0)
         self._skip_once = False
         """Make the next connection without credentials."""
 
@@ -67,35 +67,35 @@ class ServiceAssociation:
         self._skip_once = True
         await self._discard()
 
-    async def resume(self, client: Client, service: Service) -> QueueAccount:
-        """Send NSUBS for all associated queues and return their account.
+    async def resume(self, client: Client, service: Service) -> QueueDigest:
+        """Send NSUBS for all associated queues and return their digest.
 
-        `differs` says whether the router's account differs from ours.
+        `differs` says whether the router's digest differs from ours.
         """
         self.differs = False
         known = (await self._store.service(self.server.server_id)).service_id
         if known != service.service_id:
             await self._begin(service, is_forgotten=known is not None)
-            return QueueAccount(0)
+            return QueueDigest(0)
         self.differs = not await self.agrees(client, service)
         if not self._ids.active:
-            return QueueAccount(0)
+            return QueueDigest(0)
         await self._store.replace_state(
             self.server.server_id,
             SubscriptionState.INACTIVE,
             SubscriptionState.ACTIVE,
             associated=True,
         )
-        return QueueAccount(len(self._ids.active), ids_hash(self._ids.active))
+        return QueueDigest(len(self._ids.active), ids_hash(self._ids.active))
 
     async def agrees(self, client: Client, service: Service) -> bool:
-        """Send NSUBS and return whether the router's account equals ours.
+        """Send NSUBS and return whether the router's digest equals ours.
 
         Queues that were deleted here are still associated there, and expected. If the router does
         not accept NSUBS, discard the service and raise `Disconnected`.
         """
         self._ids = ids = await self._store.associated(self.server.server_id)
-        self._expected = QueueAccount(*ids.account())
+        self._expected = QueueDigest(*ids.digest())
         if not ids.active:
             self._found = self._expected
             return True
@@ -108,7 +108,7 @@ class ServiceAssociation:
             raise Disconnected("reconnecting to start over") from exc
         has_hash = client.established.session.version >= SMP_SERVICE_HASH
         ids_hash_found = answer.ids_hash if has_hash else self._expected.ids_hash
-        self._found = QueueAccount(answer.count, ids_hash_found)
+        self._found = QueueDigest(answer.count, ids_hash_found)
         return self._found == self._expected
 
     def report_drift(self) -> None:
@@ -128,7 +128,7 @@ class ServiceAssociation:
         return await self._store.queue_keys(server_id, [i for i in suspects if i not in deleted])
 
     async def accept_surplus(self) -> None:
-        """Expect the router's account from now on: it has queues that are not ours any more."""
+        """Expect the router's digest from now on: it has queues that are not ours any more."""
         ids, found = self._ids, self._found
         count = found.count - len(ids.active)
         if count < 0:
@@ -139,7 +139,7 @@ class ServiceAssociation:
 
     @property
     def active(self) -> int:
-        """Return how many associated queues there were when both accounts were last compared."""
+        """Return how many associated queues there were when both digests were last compared."""
         return len(self._ids.active)
 
     @property
@@ -150,12 +150,12 @@ class ServiceAssociation:
     async def _begin(self, service: Service, *, is_forgotten: bool) -> None:
         """Store the ID of a new service; no queue is associated with it."""
         server = self.server
-        expected = (await self._store.associated(server.server_id)).account()
+        expected = (await self._store.associated(server.server_id)).digest()
         await self._store.clear_association(server.server_id)
         self.server = server._replace(service_id=service.service_id)
         await self._store.set_service(self.server)
         if is_forgotten:
-            self._drift_repaired(server.server_id, None, QueueAccount(*expected))
+            self._drift_repaired(server.server_id, None, QueueDigest(*expected))
 
     async def _discard(self) -> None:
         """Dissociate all queues; the next connection gets new credentials."""

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import NamedTuple
 
 from heliograph.ntf.observing.observer import NtfObserver
-from heliograph.ntf.store.records import QueueAccount, QueueKey
+from heliograph.ntf.store.records import QueueDigest, QueueKey
 from heliograph.ntf.store.subscriptions.subscription_store import (
     SubscriptionRange,
     SubscriptionStore,
@@ -110,11 +110,11 @@ class QueueSubscriber:
         before = self.subscribed
         expected = await self._subscribe(client, self._pages(associated))
         if expected or not before:
-            found = QueueAccount(self.subscribed - before)
-            self._observer.smp_subscribed(self._server_id, found, QueueAccount(expected))
+            found = QueueDigest(self.subscribed - before)
+            self._observer.smp_subscribed(self._server_id, found, QueueDigest(expected))
 
     async def _repair(self, client: Client, service: Service) -> None:
-        """Find the queues in which the router's account differs from ours, with as few NSUB as
+        """Find the queues in which the router's digest differs from ours, with as few NSUB as
         possible: those that explain the difference, or page after page until both agree.
         """
         association = self._association
