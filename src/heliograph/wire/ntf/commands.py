@@ -99,7 +99,7 @@ class TDEL(Command[OK]):
 
 @dataclass(frozen=True, slots=True)
 class TCRN(Command[OK]):
-    """Wake the device every so many minutes; 0 never."""
+    """Set the minutes between wake-ups of the device; 0 for none."""
 
     minutes: int
 
