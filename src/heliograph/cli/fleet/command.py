@@ -35,7 +35,7 @@ from heliograph.runtime.errors import StartError
 
 _DESCRIPTION = """\
 Wake many phones at once, for example after a messaging router moved or an outage: each gets one
-push, upon which its app checks for messages. Tokens are selected in the pipeline's tables; routers
+push, so that its app checks for messages. Tokens are selected in the pipeline's tables; routers
 send the pushes at a rate, after you have applied the action with `heliograph ntf actions apply
 --kind wake_fleet`, or by themselves if [actions] automatic names the kinds wake_fleet and
 control_wake.

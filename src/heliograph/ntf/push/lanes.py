@@ -1,10 +1,9 @@
 """Windows: how many pushes of a provider, and of each of its hosts, may be in flight.
 
-Web Push endpoints are named by clients. One host may take a tenth of the window, unverified devices
-a fifth of it, of which retries have a half, and a host that does not answer is tried by one push at
-a time, ever more rarely; what it does not answer to unverified devices does not count for others.
-All hosts that do not answer have a fifth, too. A provider that limits our account is tried as such
-a host is.
+Clients name the hosts of Web Push. So one host may take a tenth of the window, unverified devices
+a fifth of it, half of that for retries, and all hosts that do not answer a fifth. A host that does
+not answer gets one push at a time, with growing pauses; pushes to unverified devices that it does
+not answer do not count for others. A provider that limits our account gets one at a time, too.
 """
 
 from dataclasses import dataclass, field

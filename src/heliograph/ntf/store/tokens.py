@@ -62,7 +62,7 @@ def token_of(row: Row) -> Token:
 def lock(tx: Transaction, token_ids: Collection[bytes]) -> None:
     """Keep other processes from changing tokens and what belongs to them, pushes for example.
 
-    Tokens are locked in one order, and before anything of theirs, so that nobody waits for ever.
+    Tokens are locked in one order, and before anything of theirs, to avoid deadlocks.
     """
     tx.lock(
         "SELECT COUNT(*) FROM (SELECT 1 FROM tokens WHERE token_id IN {in}"

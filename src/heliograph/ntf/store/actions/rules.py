@@ -49,7 +49,7 @@ class ActionRule:
     """What the store does with actions of one kind. `now` is in milliseconds.
 
     `apply` returns what follows, and what `undo` needs to restore the state before; `deleted`
-    tells from the latter which subscriptions were deleted, for the journal.
+    returns from the latter which subscriptions were deleted, for the journal.
     """
 
     apply: Callable[[Transaction, ResolvedAction, int], tuple[Applied, bytes]]
