@@ -15,13 +15,13 @@ it, and so can anything that reads Parquet. `docs/journal.py` writes the tables 
 `heliograph.journal.schema`; a test fails when they are out of date.
 This is version {SCHEMA_VERSION}.
 
-    heliograph journal show DIR       events, a line each
-    heliograph journal count DIR      how many of which kind; code 1 if any is wrong or unreadable
+    heliograph journal show DIR       # events, a line each
+    heliograph journal count DIR      # events by kind; code 1 if any is wrong or unreadable
     heliograph journal ship DIR --to s3://bucket/journal --follow 5
-                                      copies sealed segments for a pipeline on another machine,
-                                      and copies back what that has acknowledged
+                                      # copies sealed segments for a pipeline on another machine,
+                                      # and copies back what that has acknowledged
     heliograph journal collect DIR --listen HOST:PORT --token-file FILE --certificate C --key K
-                                      receives what `ship --to https://HOST:PORT` sends
+                                      # receives what `ship --to https://HOST:PORT` sends
 
 ## No identities
 

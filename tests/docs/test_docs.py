@@ -2,10 +2,13 @@
 
 import re
 import runpy
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from heliograph.cli.main import parser
 from heliograph.wire.smp import SmpCommand
 
 ROOT = Path(__file__).parents[2]
@@ -42,3 +45,28 @@ def test_paths_through_the_code_exist() -> None:
         source = (ROOT / "src" / "heliograph" / file).read_text()
         for name in re.findall(r"`(\w+)`", names):
             assert re.search(rf"^\s*(async def|def|class) {name}\b", source, re.MULTILINE), name
+
+
+def commands_of(page: Path) -> Iterator[list[str]]:
+    """Yield the arguments of each command in a block of code."""
+    text = page.read_text().replace("\\\n", " ")
+    for line in re.findall(r"^(?: {4,7}| *\$ )(heliograph .*)$", text, re.MULTILINE):
+        words = shlex.split(line, comments=True)
+        while words:
+            end = words.index("&&") if "&&" in words else len(words)
+            yield words[1:end]
+            words = words[end + 1 :]
+
+
+def is_accepted(arguments: list[str]) -> bool:
+    try:
+        parser().parse_args(arguments)
+    except SystemExit as exc:
+        return exc.code == 0  # as of --help
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_have_these_options(page: Path) -> None:
+    for arguments in commands_of(page):
+        assert is_accepted(arguments), arguments
