@@ -78,7 +78,7 @@ class WakeUp:
 
 
 class Engine:
-    """The parts of an agent, wired together; it has one attribute for each part."""
+    """The parts of an agent, wired together."""
 
     def __init__(
         self, store: AgentStore, settings: AgentSettings, on_event: OnEvent | None

@@ -315,10 +315,7 @@ def worker_count(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class NtfConfig:
-    """All sections of `config.toml`.
-
-    It has one field per section.
-    """
+    """All sections of `config.toml`."""
 
     listen: NtfListen = field(default_factory=NtfListen)
     store: Store = field(default_factory=Store)

@@ -66,10 +66,7 @@ class NtfSettings:
 
 
 class NtfRouter(Closing):
-    """A `heliograph.transport.server.Router`. Create it with `NtfRouter.start`.
-
-    It has one attribute for each part that it joins.
-    """
+    """A `heliograph.transport.server.Router`. Create it with `NtfRouter.start`."""
 
     def __init__(
         self,

@@ -47,10 +47,7 @@ STORE = "store"
 
 @dataclass(frozen=True, slots=True)
 class PhoneStatus:
-    """`users` are the profiles that are not hidden; `name` and `contacts` those of one.
-
-    It has one field per fact that a user is shown.
-    """
+    """`users` are the profiles that are not hidden; `name` and `contacts` those of one."""
 
     name: str | None
     token: TokenStatus | None

@@ -228,10 +228,7 @@ class SmpControlOptions(ControlOptions):
 
 @dataclass(frozen=True, slots=True)
 class SmpConfig:
-    """All sections of `config.toml`.
-
-    It has one field per section.
-    """
+    """All sections of `config.toml`."""
 
     listen: SmpListen = field(default_factory=SmpListen)
     store: Store = field(default_factory=Store)

@@ -60,10 +60,7 @@ class ActiveQueues:
 
 
 class SmpObserver(RouterObserver[SmpCommand]):
-    """The one place that learns what the router does.
-
-    It has one method per event, which is why it has many.
-    """
+    """The one place that learns what the router does."""
 
     def __init__(self, journal: Journal) -> None:
         super().__init__(journal)

@@ -51,7 +51,7 @@ SERVICES_PER_PAGE = 5_000
 class SmpRouter(Closing):
     """A `heliograph.transport.server.Router`. Open one with `SmpRouter.start`.
 
-    It makes the parts of the router and passes commands to them; it has one attribute per part.
+    It makes the parts of the router and passes commands to them.
     """
 
     def __init__(self, database: Database, settings: SmpSettings, journal: Journal) -> None:

@@ -22,10 +22,7 @@ WRITE_HIGH_WATER = 256 * 1024
 
 
 class BlockConnection(asyncio.Protocol):
-    """One end of a connection. `established` is None until the handshake is done.
-
-    Its attributes are the state of one connection: handshake, reading, writing, and its end.
-    """
+    """One end of a connection. `established` is None until the handshake is done."""
 
     def __init__(self, protocol: AnyProtocol, handshake_timeout: float) -> None:
         self.protocol = protocol

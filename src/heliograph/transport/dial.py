@@ -43,8 +43,6 @@ class ClientConfig:
     `versions` narrows what is offered; without `use_alpn` the client is a legacy one. `allow`
     judges the addresses of a host. `receive_buffer` bounds the bytes that the kernel keeps for a
     client that does not read.
-
-    It has one field per option.
     """
 
     connect_timeout: float = 25.0

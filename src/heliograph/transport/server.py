@@ -246,10 +246,7 @@ class ServerConnection(BlockConnection):
 
 
 class Listener(Closing):
-    """One listening socket of one protocol.
-
-    Its attributes are what its connections share, and counters for metrics.
-    """
+    """One listening socket of one protocol."""
 
     def __init__(
         self,

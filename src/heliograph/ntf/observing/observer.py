@@ -57,8 +57,7 @@ _UNKNOWN_SERVER = ServerName("", None)
 class NtfObserver(RouterObserver[NtfCommand]):
     """The one place that learns what the router does.
 
-    It has one method per event, which is why it has many. `last_seq` returns the `seq` of the
-    newest notification.
+    `last_seq` returns the `seq` of the newest notification.
     """
 
     def __init__(

@@ -59,7 +59,7 @@ def _latest_pushes(batches: list[receiving.StoredBatch]) -> list[receiving.Store
 
 
 class NtfStore:
-    """The router's store: one method per transaction, which is why it has many.
+    """The router's store: one method per transaction.
 
     Modules of this folder have the statements; this class has the cache of tokens.
     """

@@ -74,10 +74,7 @@ def merge_actives(parts: DataFrame, *keys: str) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class DailyLine:
-    """A day in the columns of the reference's file, in its order.
-
-    It has one field per column.
-    """
+    """A day in the columns of the reference's file, in its order."""
 
     day: str
     tkn_created: int = 0

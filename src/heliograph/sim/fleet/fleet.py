@@ -35,10 +35,7 @@ LOOK_BACK = 10
 
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
-    """Settings of a fleet. Shares are of notifications unless stated otherwise.
-
-    One attribute for each kind of trouble that a fleet can have.
-    """
+    """Settings of a fleet. Shares are of notifications unless stated otherwise."""
 
     notifications: int = 10_000
     tokens: int = 500
