@@ -54,6 +54,18 @@ directory have configurations of their own, as above.
 
 """
 
+ENVIRONMENT = """\
+## Other environment variables
+
+| variable | what it is |
+| --- | --- |
+| `HELIOGRAPH_HOME` | The directory of a system, with its parts below; else `~/.heliograph`. |
+| `HELIOGRAPH_PIPELINE_MASTER` | Where Spark runs, unless `pipeline --master` says. |
+| `HELIOGRAPH_DEVICE_PASSPHRASE` | The passphrase of a phone, instead of `--passphrase-file`. |
+| `HELIOGRAPH_DEVICE_STORE` | The store of a new phone, instead of `device init --store`. |
+| `HELIOGRAPH_NET` | The event loop: `aiofastnet` (the default), `uvloop` or `asyncio`. |
+"""
+
 
 def main() -> str:
     parts = (
@@ -64,6 +76,7 @@ def main() -> str:
         reference(ntf.NtfConfig, ntf.PREFIX),
         SYSTEM,
         reference(system.SystemConfig, system.PREFIX),
+        ENVIRONMENT,
     )
     return "".join(parts).rstrip("\n") + "\n"
 

@@ -33,7 +33,7 @@ def add_action(
         "--master",
         default=os.environ.get("HELIOGRAPH_PIPELINE_MASTER", "local[*]"),
         metavar="URL",
-        help="where Spark runs (default: all cores of this machine)",
+        help="where Spark runs (default: $HELIOGRAPH_PIPELINE_MASTER, or this machine)",
     )
     parser.add_argument("--memory", default=MEMORY, help="memory of the Spark driver (%(default)s)")
     parser.add_argument(
