@@ -38,15 +38,15 @@ def test_sums_of_an_hour(spark: Any, tmp_path: Path) -> None:
 
 def test_a_plan_without_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["pipeline", "plan", "--dir", str(tmp_path), "--devices", "100M", "--price", "50"]
-    assert main([*words, "--wake-every", "20", "--cost", "router_rate=1000"]) == 0
+    assert main([*words, "--wake-every", "20", "--cost", "log_bytes=1000"]) == 0
     said = capsys.readouterr().out
     assert "unknown: 0 complete days of history, 14 are needed" in said
     assert "100,000,000 devices need" in said
-    assert "routers       257, each with a PostgreSQL of its own" in said
+    assert "routers       6, each with a PostgreSQL on a machine of its own" in said
     assert "price" in said
     assert "notifications            50 (assumed)" in said
     assert "wake_ups                 72 (given)" in said
-    assert "router_rate              1000 notifications/s" in said
+    assert "log_bytes                1000 bytes" in said
     main(words[:4])
     assert "devices" not in capsys.readouterr().out
 

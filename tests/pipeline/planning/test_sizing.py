@@ -21,7 +21,9 @@ def test_machines_have_the_cores_and_the_memory(devices: float) -> None:
     need = require(devices, Habits(), values(), machine)
     assert need.machines * machine.cores >= need.router_cores + need.pipeline_cores
     assert need.machines * machine.memory_gb >= need.memory_gb
-    assert need.routers * COSTS["router_rate"].value >= need.notifications_per_second
+    assert need.routers * machine.cores >= need.database_cores
+    streams = need.provider_connections * COSTS["provider_streams"].value
+    assert streams >= need.provider_requests_per_second * COSTS["provider_seconds"].value
 
 
 def test_an_example_by_hand() -> None:
@@ -30,9 +32,16 @@ def test_an_example_by_hand() -> None:
     assert used["notifications"] == pytest.approx(2000.0)
     wake_ups = 24e6 / 86_400
     assert used["requests"] == pytest.approx(1000 + wake_ups)
-    assert used["cores"] == pytest.approx(0.000286 * (2000 + wake_ups))
+    assert used["cores"] == pytest.approx(0.00026 * (2000 + wake_ups))
     assert used["store"] == pytest.approx(0.66 + 6.0)
     assert used["journal"] == pytest.approx(86.4 * 6.1 * 30 / 1000)
+    need = require(1_000_000, habits, values(), Machine(cores=1))
+    assert need.router_cores == pytest.approx(used["cores"] / 0.6)
+    assert need.database_cores == pytest.approx(need.router_cores * 0.42)
+    assert need.routers == 1
+    assert need.provider_connections == 1
+    assert need.network_gbit_per_second == pytest.approx(2000 * 40_800 * 8 / 1e9)
+    assert need.log_mb_per_second == pytest.approx((2000 + wake_ups) * 944 / 1e6)
 
 
 def test_a_cost_can_be_changed() -> None:

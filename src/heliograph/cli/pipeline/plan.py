@@ -138,13 +138,23 @@ def _fleet(
     yield f"  machines      {need.machines:,} of {machine.cores} cores and {machine.memory_gb:g} GB"
     if options.price is not None:
         yield f"  price         {need.machines * options.price:,.0f} a month"
-    yield f"  routers       {need.routers:,}, each with a PostgreSQL of its own"
-    yield f"  router CPU    {need.router_cores:,.1f} cores, {UTILISATION:.0%} used; with PostgreSQL"
+    yield f"  routers       {need.routers:,}, each with a PostgreSQL on a machine of its own"
+    yield (
+        f"  router CPU    {need.router_cores:,.1f} cores, {UTILISATION:.0%} used;"
+        f" {need.database_cores:,.1f} of them for PostgreSQL"
+    )
     yield f"  pipeline CPU  {need.pipeline_cores:,.1f} cores"
     yield f"  memory        {need.memory_gb:,.1f} GB of subscriptions"
-    yield f"  store         {need.store_gb:,.1f} GB"
+    yield (
+        f"  store         {need.store_gb:,.1f} GB, and {need.log_mb_per_second:,.1f} MB/s of"
+        " PostgreSQL's log"
+    )
     yield f"  journal       {need.journal_gb_per_day:,.1f} GB a day"
-    yield f"  providers     {need.provider_requests_per_second:,.0f} requests/s"
+    yield (
+        f"  providers     {need.provider_requests_per_second:,.0f} requests/s, on"
+        f" {need.provider_connections:,} connections"
+    )
+    yield f"  network       at most {need.network_gbit_per_second:,.2f} Gbit/s"
     yield f"  notifications {need.notifications_per_second:,.0f}/s in the busiest hour"
     yield "assumptions (one copy of everything: add what you want for fail-over)"
     for field in fields(habits):

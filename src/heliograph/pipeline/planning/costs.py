@@ -17,18 +17,27 @@ class MeasuredCost(NamedTuple):
 
 COSTS: Mapping[str, MeasuredCost] = {
     "notification_cpu": MeasuredCost(
-        260e-6, "s of CPU from NMSG to the accepted push", "python -m bench readme"
+        260e-6,
+        "s of CPU from NMSG to the accepted push, PostgreSQL included",
+        "python -m bench readme",
     ),
     "wake_up_cpu": MeasuredCost(
         260e-6, "s of CPU a periodic push: no more than a notification", "python -m bench readme"
     ),
-    "database_cpu": MeasuredCost(
-        26e-6, "s of CPU of PostgreSQL, a notification", "python -m bench workers"
+    "database_share": MeasuredCost(
+        0.42, "of that CPU is PostgreSQL's (four workers)", "python -m bench workers"
     ),
-    "router_rate": MeasuredCost(
-        3000.0,
-        "notifications/s of a router with one process",
-        "python -m bench readme",
+    "network_bytes": MeasuredCost(
+        40_800.0,
+        "bytes for a notification that comes alone, in and out",
+        "python -m bench network",
+    ),
+    "log_bytes": MeasuredCost(
+        944.0, "bytes of PostgreSQL's log of writes, a notification", "python -m bench network"
+    ),
+    "provider_seconds": MeasuredCost(0.1, "s until a provider answers", "assumed"),
+    "provider_streams": MeasuredCost(
+        250.0, "pushes in flight on a connection: [pushes] window", "by default, two connections"
     ),
     "token_bytes": MeasuredCost(660.0, "bytes in PostgreSQL", "python -m bench sizing-postgresql"),
     "subscription_bytes": MeasuredCost(

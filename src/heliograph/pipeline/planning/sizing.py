@@ -36,10 +36,18 @@ class Requirements:
 
     notifications_per_second: float
     provider_requests_per_second: float
+    provider_connections: int
     router_cores: float
+    """Of router processes and PostgreSQL."""
+    database_cores: float
+    """PostgreSQL's part of them."""
     routers: int
-    """Routers with a PostgreSQL of their own, each with the rate of one process."""
+    """Routers with a PostgreSQL of their own: each is as large as one machine allows."""
+    network_gbit_per_second: float
+    """At most: notifications that arrive together share a block."""
     store_gb: float
+    log_mb_per_second: float
+    """What PostgreSQL logs, and a copy of it receives."""
     memory_gb: float
     journal_gb_per_day: float
     pipeline_cores: float
@@ -53,8 +61,7 @@ def usage(devices: float, habits: Habits, costs: Mapping[str, float]) -> dict[st
     events = devices * habits.notifications * costs["events_per_notification"]
     return {
         "notifications": notifications,
-        "cores": notifications * (costs["notification_cpu"] + costs["database_cpu"])
-        + wake_ups * (costs["wake_up_cpu"] + costs["database_cpu"]),
+        "cores": notifications * costs["notification_cpu"] + wake_ups * costs["wake_up_cpu"],
         "store": devices
         * (costs["token_bytes"] + habits.subscriptions * costs["subscription_bytes"])
         / 1e9,
@@ -71,16 +78,21 @@ def require(
     used = usage(devices, habits, costs)
     router_cores = used["cores"] / UTILISATION
     pipeline_cores = used["pipeline_cores"] / UTILISATION
-    wake_ups = devices * habits.wake_ups / DAY
-    routers = max(1, math.ceil((used["notifications"] + wake_ups) / costs["router_rate"]))
+    database_cores = router_cores * costs["database_share"]
+    written = used["notifications"] + devices * habits.wake_ups / DAY
+    in_flight = used["requests"] * costs["provider_seconds"]
     memory = devices * habits.subscriptions * costs["subscription_memory"] / 1e9
     by_core = (router_cores + pipeline_cores) / machine.cores
     return Requirements(
         used["notifications"],
         used["requests"],
+        max(1, math.ceil(in_flight / costs["provider_streams"])),
         router_cores,
-        routers,
+        database_cores,
+        max(1, math.ceil(database_cores / machine.cores)),
+        used["notifications"] * costs["network_bytes"] * 8 / 1e9,
         used["store"],
+        written * costs["log_bytes"] / 1e6,
         memory,
         used["journal"],
         pipeline_cores,
