@@ -290,3 +290,17 @@ class TestWindow:
 
 def _all_to_production(tx: Transaction) -> None:
     tx.execute("UPDATE tokens SET device = REPLACE(device, 'apns_test', 'apns_prod')")
+
+
+async def test_a_push_to_the_device_before_settles_nothing_for_the_next(world: NtfWorld) -> None:
+    """It is accepted after the token was replaced, and the other device never gets it."""
+    phone, [queue] = await subscribed(world)
+    world.apns.play(ScriptRule(delay=0.5, times=1))
+    await world.send(queue)
+    await until(lambda: world.router.outbox.in_flight)
+    assert await phone.trpl(a_device()) == OK
+    code = await phone.code()
+    await until(lambda: not world.router.outbox.in_flight)
+    assert await phone.tvfy(code) == OK
+    await phone.notified_of(queue)
+    await world.until_none_pending()

@@ -41,6 +41,8 @@ class ModelToken:
     queues: list[bytes] = field(default_factory=list)
     stored: dict[bytes, int] = field(default_factory=dict)
     """The newest notification of each queue."""
+    replaced: int = -1
+    """When the device was replaced while a push was pending: no push before settles it."""
     accepted: int = -1
     expired: int = -1
     """What was given up, up to this one."""
@@ -51,7 +53,7 @@ class ModelToken:
 
     @property
     def newest(self) -> int:
-        return max(self.stored.values(), default=-1)
+        return max(self.replaced, *self.stored.values(), -1)
 
     def has_pending(self) -> bool:
         return self.newest > max(self.accepted, self.expired)
@@ -59,6 +61,7 @@ class ModelToken:
     def reject(self, reason: InvalidReason) -> None:
         self.status = step(self.status, Rejected(reason))
         self.stored.clear()
+        self.replaced = -1
         self.verification = None
 
 
@@ -147,6 +150,8 @@ class PendingPushes(RuleBasedStateMachine):
         )
         token.status = TokenStatus.REGISTERED
         token.retry_at = self.now
+        if token.has_pending():
+            token.replaced = seq
         self.owe_verification(token, seq)
 
     @rule(index=st.integers(0, 3))

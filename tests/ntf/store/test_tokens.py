@@ -169,7 +169,7 @@ def test_another_device_keeps_the_secret_and_the_pending_pushes(tx: Transaction)
     status = TokenStatus.REGISTERED
     assert replaced == replace(token, device=device, code=code, status=status)
     assert row_of(tx, token, PushKind.VERIFICATION) == ("apns_prod", 6, 0, NOW + 9, NOW + TTL)
-    assert row_of(tx, token, PushKind.MESSAGE) == ("apns_prod", 5, 0, NOW + 9, NOW + TTL)
+    assert row_of(tx, token, PushKind.MESSAGE) == ("apns_prod", 6, 0, NOW + 9, NOW + TTL)
     [push] = pending.due(tx, "apns_prod", NOW + 9, 10)
     assert push.kind is PushKind.VERIFICATION  # messages wait for the code
     assert not pending.due(tx, "apns_test", NOW + 9, 10)

@@ -270,7 +270,11 @@ def replace_device(
     now: int,
     expires_at: int,
 ) -> Token | None:
-    """Set another device token and code; the secret and pending pushes stay."""
+    """Set another device token and code; the secret and pending pushes stay.
+
+    Their `seq` becomes that of the verification: what is in flight to the device before does not
+    settle them, because the other one did not get it.
+    """
     token = find(tx, token_id)
     if token is None:
         return None
@@ -280,8 +284,9 @@ def replace_device(
     )
     token = advance(tx, replace(token, device=device, code=code), TokenTransition.REPLACED)
     tx.execute(
-        "UPDATE pending_pushes SET provider = ?, attempts = 0, next_at = ? WHERE token_id = ?",
-        (device.provider.text, now, token_id),
+        "UPDATE pending_pushes SET provider = ?, attempts = 0, next_at = ?, seq = ?"
+        " WHERE token_id = ?",
+        (device.provider.text, now, seq, token_id),
     )
     tx.execute(_REMOVE_PENDING, (token_id, PushKind.VERIFICATION.value))
     tx.execute(ADD_PENDING, _verification(token, seq, now, expires_at))
