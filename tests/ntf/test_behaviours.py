@@ -491,10 +491,10 @@ async def test_behaviour_23_a_delivered_verification_confirms_but_never_takes_ba
 async def test_behaviour_24_idle_clients_are_disconnected_whatever_they_have(
     small_world: NtfWorld,
 ) -> None:
-    small_world.limits = Limits(inactive_after=0.2, check_interval=0.05)
-    await small_world.restart_ntf()
     phone = await small_world.registered()
     await phone.subscribe(await small_world.queue())
+    small_world.limits = Limits(inactive_after=0.2, check_interval=0.05)
+    await small_world.restart_ntf(phone)
     await until(lambda: not phone.client.is_connected)
     await until(lambda: not small_world.router.clients)
 

@@ -941,9 +941,9 @@ def test_router_that_stops_reading(run: Run) -> None:
                 assert {type(result) for result in results} == {RequestTimeout}
                 assert client.in_flight == 0
             reads.set()
-            with pytest.raises(RequestTimeout):
-                await client.request(PING())
-            await until(lambda: received and received[-1].endswith(b"PING"))
+            while not received or not received[-1].endswith(b"PING"):
+                with pytest.raises(RequestTimeout):  # the first ones may wait for room, too
+                    await client.request(PING())
             assert received[0].find(b"early") > 0
             assert not [content for content in received if b"late" in content]
             client.abort()
