@@ -21,6 +21,9 @@ settings.register_profile("ci", max_examples=50, derandomize=True, **_COMMON)  #
 settings.register_profile("fuzz", max_examples=2000, **_COMMON)  # type: ignore[arg-type]
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+# Commands start Java often, for a few seconds: to optimize fully costs more than it saves.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
 
 @pytest.fixture
 def open_umask() -> Iterator[None]:
