@@ -91,7 +91,8 @@ pipeline's verdict.
 The collector checks name, token, schema and size, and that all events are of the router and run in
 the name. It refuses a different segment under the same name. Beyond `--max-megabytes` it removes
 acknowledged segments, and refuses new ones if there are none. It accepts segments of up to 64 MB
-(1 GB without compression, texts of up to 4 KB), four of routers and four of phones at a time.
+(1 GB without compression, texts of up to 4 KB), four of routers and four of phones at a time. A
+connection that shows no token within 15 seconds is closed; of more than 256 such, the oldest.
 
 A phone keeps no journal unless its owner asks for one: `heliograph device watch --journal PLACE`,
 then `journal ship PLACE --to URL` with the token of phones. That token allows only the events that

@@ -1,8 +1,10 @@
 """A collector on loopback, real TLS, and a journal that is shipped to it."""
 
 import asyncio
+import contextlib
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -17,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from heliograph.cli.main import main
-from heliograph.journal import collector, shipping
+from heliograph.journal import collector, connections, shipping
 from heliograph.journal.collector import Collector, Tokens
 from heliograph.journal.events import DeviceShown
 from heliograph.journal.heads import encode_head, head_name
@@ -194,6 +196,68 @@ async def test_routers_do_not_wait_for_slow_phones(tmp_path: Path) -> None:
             )
         async with asyncio.timeout(collector.RECEIVE_SECONDS / 2):
             assert await asyncio.to_thread(Shipper(source, HttpTarget(url, TOKEN)).ship) == 1
+
+
+async def wait_cut(reader: asyncio.StreamReader) -> None:
+    async with asyncio.timeout(30):
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+
+
+async def test_strangers_are_bounded_and_routers_are_served_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections that send nothing would take all descriptors, and last for ever."""
+    monkeypatch.setattr(connections, "MAX_STRANGERS", 5)
+    source = journal(tmp_path / "journal", 1)
+    async with collecting(tmp_path / "there") as url, AsyncExitStack() as stack:
+        readers: list[asyncio.StreamReader] = []
+        for _ in range(8):
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+            stack.callback(writer.close)
+            readers.append(reader)
+        for reader in readers[:3]:
+            await wait_cut(reader)
+        assert await asyncio.to_thread(Shipper(source, HttpTarget(url, TOKEN)).ship) == 1
+        assert not any(reader.at_eof() for reader in readers[4:])
+
+
+@pytest.mark.parametrize("is_shown", [False, True])
+async def test_who_shows_no_token_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_shown: bool
+) -> None:
+    monkeypatch.setattr(connections, "STRANGER_SECONDS", 1.0)
+    token = PHONES if is_shown else "wrong"
+    async with collecting(tmp_path / "there") as url, AsyncExitStack() as stack:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        stack.callback(writer.close)
+        ask = f"GET /v1/acknowledged/{IDENTITY.router} HTTP/1.1\r\nHost: x\r\n"
+        ask += f"Authorization: Bearer {token}\r\n\r\n"
+        writer.write(ask.encode())
+        answer = await reader.readuntil(b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 404" if is_shown else b"HTTP/1.1 401")
+        await asyncio.sleep(1.5)
+        if is_shown:
+            writer.write(ask.encode())
+            async with asyncio.timeout(10):
+                await reader.readuntil(b"HTTP/1.1 404")
+        else:
+            await wait_cut(reader)
+
+
+async def test_who_does_not_finish_the_handshake_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HANDSHAKE_SECONDS", 0.5)
+    started = Collector(tmp_path, Tokens(TOKEN), 1 << 20)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    port = await started.start("127.0.0.1", 0, tls)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        await wait_cut(reader)
+    finally:
+        writer.close()
+        await started.close()
 
 
 @pytest.mark.parametrize("column", ["reason", "notifications"])

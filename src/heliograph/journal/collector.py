@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from aiohttp import web
 
+from heliograph.journal.connections import Connections
 from heliograph.journal.heads import HEADS, MAX_HEAD, Head, decode_head, head_name, write_head
 from heliograph.journal.readers import ACKNOWLEDGED
 from heliograph.journal.schema import KINDS
@@ -44,6 +45,8 @@ MAX_CONCURRENT = 4
 MAX_HEADS = 100_000
 """Runs whose heads are kept."""
 RECEIVE_SECONDS = 60.0
+KEEP_SECONDS = 15.0
+"""Seconds that a connection is kept without a request."""
 _NAME = re.compile(r"([0-9a-f]{16})/([0-9]{1,18})-([0-9]{8,12})\.parquet")
 _HEAD = re.compile(r"[0-9a-f]{16}-[0-9]{1,18}\.json")
 _ROUTER = re.compile(r"[0-9a-f]{16}")
@@ -81,21 +84,28 @@ class Collector:
         application.router.add_put("/v1/heads/{name}", self._put_head)
         application.router.add_get("/v1/acknowledged/{router}", self._acknowledged)
         self._runner = web.AppRunner(
-            application, access_log=None, logger=discreet(__name__), shutdown_timeout=1.0
+            application,
+            access_log=None,
+            logger=discreet(__name__),
+            keepalive_timeout=KEEP_SECONDS,
+            shutdown_timeout=1.0,
         )
+        self._connections: Connections
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None) -> int:
         """Listen, and return the port. Raises `StartError`."""
         await self._runner.setup()
+        server = self._runner.server
+        assert server is not None  # noqa: S101
+        self._connections = Connections(server)
         try:
-            await web.TCPSite(self._runner, host, port, ssl_context=tls).start()
+            return await self._connections.listen(host, port, tls)
         except OSError as exc:
             await self._runner.cleanup()
             raise StartError(refused(exc, host, port, "--listen")) from exc
-        bound: int = self._runner.addresses[0][1]
-        return bound
 
     async def close(self) -> None:
+        await self._connections.close()
         await self._runner.cleanup()
 
     def _parts(self, request: web.Request) -> frozenset[str] | None:
@@ -105,9 +115,12 @@ class Collector:
             return None
         is_router = hmac.compare_digest(given.encode(), self._tokens.routers.encode())
         is_phone = hmac.compare_digest(given.encode(), (self._tokens.phones or "").encode())
+        is_phone = is_phone and self._tokens.phones is not None
+        if is_router or is_phone:
+            self._connections.trust(request.protocol)
         if is_router:
             return frozenset()
-        return PHONE_PARTS if is_phone and self._tokens.phones else None
+        return PHONE_PARTS if is_phone else None
 
     async def _put(self, request: web.Request) -> web.Response:
         parts = self._parts(request)
