@@ -61,6 +61,17 @@ async def test_a_worker_that_hangs_is_killed(
     assert "worker 1 hangs: killing it" in caplog.text
 
 
+async def test_a_slow_start_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A worker that migrates a large store must not be killed in the middle, again and again."""
+    monkeypatch.setattr(supervisor, "SLOW_START", 0.1)
+    router = workers(1, "--slow")
+    async with router.running():
+        assert len(router.pids) == 1
+    assert "worker 1 is not ready after 0 s" in caplog.text
+
+
 async def test_nothing_is_restarted_with_a_configuration_that_has_mistakes(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

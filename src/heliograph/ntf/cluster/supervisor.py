@@ -28,7 +28,7 @@ __all__ = ["PORT_FILE", "WORKERS", "WorkerProcesses", "command_for", "worker_dir
 
 logger = logging.getLogger(__name__)
 
-START_TIMEOUT = 120.0
+SLOW_START = 60.0
 STOP_TIMEOUT = 60.0
 PING_SECONDS = 5.0
 HANG_TIMEOUT = 60.0
@@ -197,16 +197,20 @@ class WorkerProcesses:
         )
 
     async def _wait_ready(self, worker: _Worker) -> None:
-        """Wait until a worker is ready. Raises `StartError` if it is not in time, or ends."""
+        """Wait until a worker is ready, however long it migrates a large store.
+
+        Raises `StartError` if it ends before.
+        """
         process = worker.process
         assert process is not None and process.stdout is not None  # noqa: PT018, S101
+        reading = asyncio.ensure_future(process.stdout.readline())
         try:
-            async with asyncio.timeout(START_TIMEOUT):
-                line = (await process.stdout.readline()).decode().strip()
-        except TimeoutError:
-            raise StartError(
-                f"worker {worker.number} is not ready in time: its log is above"
-            ) from None
+            while not (await asyncio.wait([reading], timeout=SLOW_START))[0]:
+                seconds = time.monotonic() - worker.started_at
+                logger.warning("worker %d is not ready after %d s", worker.number, seconds)
+            line = (await reading).decode().strip()
+        finally:
+            reading.cancel()
         if not line.startswith("ready "):
             raise StartError(f"worker {worker.number} did not start: its message is above")
         worker.address = line.removeprefix("ready ")
