@@ -340,6 +340,7 @@ async def test_behaviour_17_only_messages_need_an_active_token(small_world: NtfW
     assert await phone.ask(ntf.TCRN(20), phone.token_id) == OK
     await small_world.make_wake_ups_due()
     assert await small_world.apns.push(phone.device) == CheckMessagesPush()
+    await small_world.until_none_pending()
     await phone.trpl(a_device())
     await small_world.send(queue)
     push = await small_world.apns.push(phone.device)

@@ -61,6 +61,7 @@ class SmpRouter(Closing):
         self.subscribers = Subscribers()
         self.services: dict[bytes, ServiceRecord] = {}
         self._services_by_fingerprint: dict[bytes, ServiceRecord] = {}
+        self._unused_services: set[bytes] = set()
         self._database = database
         self._outgoing = ReplyBuffer()
         self._tasks = TaskScope()
@@ -156,10 +157,11 @@ class SmpRouter(Closing):
         service = self._services_by_fingerprint.get(request.fingerprint)
         if service is None:
             service = self._create_service(request)
-        elif service.role is not request.role:
+        self._unused_services.discard(service.service_id)
+        if service.role is not request.role:
             connection.answer_service(TransportError.HANDSHAKE_BAD_SERVICE)
             return
-        elif self.store.is_durable(service):
+        if self.store.is_durable(service):
             connection.answer_service(service.service_id)
             return
         self.store.changes.then(
@@ -350,28 +352,22 @@ class SmpRouter(Closing):
         await self._remove_unused_services()
 
     async def _remove_unused_services(self) -> None:
-        """Remove services without queues that nobody is connected as: anybody can make any number.
+        """Remove services without queues that nobody has connected as since the last call.
 
-        One that comes back is a new service.
+        Anybody can make any number. One that comes back is a new service.
         """
-        unused = [item for item in self._unused_services() if self.store.is_durable(item)]
-        for start in range(0, len(unused), SERVICES_PER_PAGE):
-            page = unused[start : start + SERVICES_PER_PAGE]
-            removed = await self.store.delete_services([item.service_id for item in page])
-            still_unused = {item.service_id for item in self._unused_services()}
-            for service_id in removed:
+        used = {client.service_id for client in self.clients}
+        unused = {id for id, item in self.services.items() if not item.count} - used
+        removable = unused & self._unused_services
+        self._unused_services = unused
+        durable = [id for id in removable if self.store.is_durable(self.services[id])]
+        for start in range(0, len(durable), SERVICES_PER_PAGE):
+            page = durable[start : start + SERVICES_PER_PAGE]
+            for service_id in await self.store.delete_services(page):
                 service = self.services[service_id]
-                if service_id in still_unused:
+                if service_id in self._unused_services:
                     del self.services[service_id]
                     del self._services_by_fingerprint[service.fingerprint]
                 else:  # it came back meanwhile
                     self.store.changes.services[service_id] = service
             self.store.commit()
-
-    def _unused_services(self) -> list[ServiceRecord]:
-        used = {client.service_id for client in self.clients}
-        return [
-            service
-            for service_id, service in self.services.items()
-            if not service.count and service_id not in used
-        ]

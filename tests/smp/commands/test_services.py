@@ -300,11 +300,20 @@ async def test_services_that_are_not_used_are_removed(world: World, alice: Peer)
         await stranger.close()
     await until(lambda: len(world.router.clients) == 2)
     assert len(world.router.services) == 5
-    await world.router.expire(time.time())
     known = {used.service_id, connected.service_id}
+    await world.router.expire(time.time())
+    returned = await world.connect(service=service("Stranger 2"))
+    await returned.close()
+    await until(lambda: len(world.router.clients) == 2)
+    await world.router.expire(time.time())
+    assert {*world.router.services} == {*known, returned.service_id}
+    await world.router.expire(time.time())
+    await world.router.expire(time.time())
     assert {*world.router.services} == known
     await world.restart()
-    assert {*world.router.services} == known
+    await world.router.expire(time.time())
+    await world.router.expire(time.time())
+    assert {*world.router.services} == {used.service_id}
     ntf = await world.connect(service=service())
     assert await ntf.nsubs() == smp.SOKS(1, ids_hash(queue))
     again = await world.connect(service=service("Stranger 0"))
@@ -325,6 +334,7 @@ async def test_a_service_that_comes_back_while_it_is_removed(world: World, alice
         assert again.service_id == ntf.service_id
         return deleted
 
+    await world.router.expire(time.time())
     world.router.store.delete_services = deleting  # type: ignore[method-assign]
     await world.router.expire(time.time())
     await world.router.store.drained()
