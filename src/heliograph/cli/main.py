@@ -62,7 +62,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser(command: str | None = None) -> argparse.ArgumentParser:
-    """Return a parser of all commands, or of those in one command's module."""
+    """Return a parser of all commands, of those in one command's module, or of `--version`."""
     root = Parser(
         prog="heliograph",
         description="The SimpleX push-notification system: routers, client and data pipeline.",
@@ -70,6 +70,8 @@ def parser(command: str | None = None) -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action="version", version=f"heliograph {__version__}")
     commands = root.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    if command == "--version":
+        return root
     given = COMMANDS.get(command or "")
     for name in dict.fromkeys(COMMANDS.values()) if given is None else (given,):
         import_module(f"heliograph.cli.{name}").add(commands)
