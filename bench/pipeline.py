@@ -46,7 +46,7 @@ SIZES = (1_000_000, 5_000_000, 20_000_000)
 PER_NOTIFICATION = 6.1
 MEMORY = "3g"
 CORES = 2
-CORE_RUNS, JOB_RUNS, STREAM_RUNS = 5, 3, 3
+CORE_RUNS, JOB_RUNS, STREAM_RUNS = 9, 3, 3
 WARM_RUNS = 10
 PLAN_RUNS = 40
 """Of a few events: most of what Java has to compile is Spark's planner."""
