@@ -46,6 +46,8 @@ MIN_THROTTLE = 0.01
 """Seconds: a shorter pause would execute throttled commands one by one."""
 SERVICES_PER_PAGE = 5_000
 """Unused services removed in one transaction."""
+UNUSED_SERVICE_SECONDS = 3600.0
+"""Seconds in which a service may come back after a restart of either router."""
 
 
 class SmpRouter(Closing):
@@ -61,7 +63,7 @@ class SmpRouter(Closing):
         self.subscribers = Subscribers()
         self.services: dict[bytes, ServiceRecord] = {}
         self._services_by_fingerprint: dict[bytes, ServiceRecord] = {}
-        self._unused_services: set[bytes] = set()
+        self._unused_since: dict[bytes, float] = {}
         self._database = database
         self._outgoing = ReplyBuffer()
         self._tasks = TaskScope()
@@ -157,7 +159,7 @@ class SmpRouter(Closing):
         service = self._services_by_fingerprint.get(request.fingerprint)
         if service is None:
             service = self._create_service(request)
-        self._unused_services.discard(service.service_id)
+        self._unused_since.pop(service.service_id, None)
         if service.role is not request.role:
             connection.answer_service(TransportError.HANDSHAKE_BAD_SERVICE)
             return
@@ -349,23 +351,23 @@ class SmpRouter(Closing):
             before = int(now - settings.notification_ttl)
             expired_nonces, more = await self.store.expire_notifications(before)
             self.observer.notifications_expired(expired_nonces)
-        await self._remove_unused_services()
+        await self._remove_unused_services(now)
 
-    async def _remove_unused_services(self) -> None:
-        """Remove services without queues that nobody has connected as since the last call.
+    async def _remove_unused_services(self, now: float) -> None:
+        """Remove services without queues that nobody has connected as for some time.
 
         Anybody can make any number. One that comes back is a new service.
         """
         used = {client.service_id for client in self.clients}
-        unused = {id for id, item in self.services.items() if not item.count} - used
-        removable = unused & self._unused_services
-        self._unused_services = unused
-        durable = [id for id in removable if self.store.is_durable(self.services[id])]
+        unused = {id for id, service in self.services.items() if not service.count} - used
+        self._unused_since = {id: self._unused_since.get(id, now) for id in unused}
+        old = [id for id, at in self._unused_since.items() if at <= now - UNUSED_SERVICE_SECONDS]
+        durable = [id for id in old if self.store.is_durable(self.services[id])]
         for start in range(0, len(durable), SERVICES_PER_PAGE):
             page = durable[start : start + SERVICES_PER_PAGE]
             for service_id in await self.store.delete_services(page):
                 service = self.services[service_id]
-                if service_id in self._unused_services:
+                if service_id in self._unused_since:
                     del self.services[service_id]
                     del self._services_by_fingerprint[service.fingerprint]
                 else:  # it came back meanwhile

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from heliograph.crypto.keys import generate_key_pair
+from heliograph.smp.router import UNUSED_SERVICE_SECONDS
 from heliograph.transport.errors import HandshakeFailed
 from heliograph.wire import smp
 from heliograph.wire.errors import ErrorCode, TransportError
@@ -301,18 +302,19 @@ async def test_services_that_are_not_used_are_removed(world: World, alice: Peer)
     await until(lambda: len(world.router.clients) == 2)
     assert len(world.router.services) == 5
     known = {used.service_id, connected.service_id}
-    await world.router.expire(time.time())
+    now = time.time()
+    await world.router.expire(now)
     returned = await world.connect(service=service("Stranger 2"))
     await returned.close()
     await until(lambda: len(world.router.clients) == 2)
-    await world.router.expire(time.time())
+    await world.router.expire(now + UNUSED_SERVICE_SECONDS)
     assert {*world.router.services} == {*known, returned.service_id}
-    await world.router.expire(time.time())
-    await world.router.expire(time.time())
+    await world.router.expire(now + 2 * UNUSED_SERVICE_SECONDS)
     assert {*world.router.services} == known
     await world.restart()
-    await world.router.expire(time.time())
-    await world.router.expire(time.time())
+    await world.router.expire(now)
+    assert {*world.router.services} == known
+    await world.router.expire(now + 2 * UNUSED_SERVICE_SECONDS)
     assert {*world.router.services} == {used.service_id}
     ntf = await world.connect(service=service())
     assert await ntf.nsubs() == smp.SOKS(1, ids_hash(queue))
@@ -334,9 +336,9 @@ async def test_a_service_that_comes_back_while_it_is_removed(world: World, alice
         assert again.service_id == ntf.service_id
         return deleted
 
-    await world.router.expire(time.time())
     world.router.store.delete_services = deleting  # type: ignore[method-assign]
     await world.router.expire(time.time())
+    await world.router.expire(time.time() + UNUSED_SERVICE_SECONDS)
     await world.router.store.drained()
     again = world.peers[-1]
     assert await queue.nsub(again) == smp.SOK(ntf.service_id)
