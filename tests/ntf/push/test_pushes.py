@@ -304,3 +304,17 @@ async def test_a_push_to_the_device_before_settles_nothing_for_the_next(world: N
     assert await phone.tvfy(code) == OK
     await phone.notified_of(queue)
     await world.until_none_pending()
+
+
+async def test_the_device_before_does_not_delay_pushes_to_the_next(world: NtfWorld) -> None:
+    """Its answer, after the token was replaced, asks for a delay of minutes."""
+    phone, [queue] = await subscribed(world)
+    world.apns.play(ScriptRule(delay=0.5, status=429, retry_after=300, times=1))
+    await world.send(queue)
+    await until(lambda: world.router.outbox.in_flight)
+    assert await phone.trpl(a_device()) == OK
+    code = await phone.code()
+    await until(lambda: not world.router.outbox.in_flight)
+    assert await phone.tvfy(code) == OK
+    await phone.notified_of(queue)
+    await world.until_none_pending()

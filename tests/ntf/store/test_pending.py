@@ -182,7 +182,7 @@ def test_a_delayed_action_is_not_sent_sooner(tx: Transaction) -> None:
     token = an_active_token(tx)
     [queue] = subscribe(tx, token)
     receive(tx, nmsg(queue))
-    pending.apply(tx, [MarkRetry(token.token_id, MESSAGE, 10, 3, NOW + 100)])
+    pending.apply(tx, [MarkRetry(token.token_id, MESSAGE, token.device, 10, 3, NOW + 100)])
     assert pending.due(tx, "apns_test", NOW + 99, 9) == []
     assert receive(tx, nmsg(queue), seq=11, now=NOW + 50).pushes == []
     assert pending.next_due(tx, ["apns_test", "apns_prod"], NOW) == NOW + 100
@@ -198,7 +198,7 @@ def test_the_longest_due_come_first(tx: Transaction) -> None:
         [queue] = subscribe(tx, token)
         receive(tx, nmsg(queue), seq=10 + number)
         at = NOW - number * 10
-        pending.apply(tx, [MarkRetry(token.token_id, MESSAGE, 10 + number, 1, at)])
+        pending.apply(tx, [MarkRetry(token.token_id, MESSAGE, token.device, 10 + number, 1, at)])
     found = [push.token_id for push in pending.due(tx, "apns_test", NOW, 3)]
     assert found == [token.token_id for token in reversed(made[2:])]
 
@@ -249,7 +249,7 @@ def test_a_verification_of_the_device_before_says_nothing(tx: Transaction) -> No
     token = an_active_token(tx, verified=False)
     tokens.replace_device(tx, token.token_id, a_device(), b"code", 2, NOW, NOW + TTL)
     assert pending.apply(tx, [MarkAccepted(token.token_id, VERIFICATION, 1)]) == []
-    late = MarkRetry(token.token_id, VERIFICATION, 1, 1, NOW + 9)
+    late = MarkRetry(token.token_id, VERIFICATION, token.device, 1, 1, NOW + 9)
     assert (
         pending.apply(tx, [late, MarkInvalid(token.token_id, token.device, InvalidReason.BAD)])
         == []
@@ -281,7 +281,7 @@ def test_a_deleted_token_settles_to_nothing(tx: Transaction) -> None:
     changes: list[pending.PushChange] = [
         MarkAccepted(token.token_id, MESSAGE, 10),
         MarkAccepted(token.token_id, VERIFICATION, 1),
-        MarkRetry(token.token_id, MESSAGE, 10, 1, NOW),
+        MarkRetry(token.token_id, MESSAGE, token.device, 10, 1, NOW),
         MarkInvalid(token.token_id, token.device, InvalidReason.BAD),
     ]
     assert pending.apply(tx, changes) == []

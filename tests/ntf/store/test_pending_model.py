@@ -220,11 +220,13 @@ class PendingPushes(RuleBasedStateMachine):
 
     @rule(push=consumes(pending_pushes), delay=st.integers(0, 2_000))
     def postpone(self, push: PendingPush, delay: int) -> None:
-        key = push.token_id, push.kind
+        key = push.token_id, push.kind, push.device
         at = self.now + delay
         pending.apply(self.tx, [pending.MarkRetry(*key, push.seq, push.attempts + 1, at)])
         token = self.tokens.get(push.token_id)
-        if token is not None and push.kind is PushKind.MESSAGE and token.has_pending():
+        if token is None or push.kind is not PushKind.MESSAGE or token.device != push.device:
+            return
+        if token.has_pending():
             token.retry_at = at
 
     @rule(push=consumes(pending_pushes), reason=st.sampled_from(InvalidReason))

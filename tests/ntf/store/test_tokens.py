@@ -115,7 +115,12 @@ def test_registering_again_does_not_wait_for_a_backoff(tx: Transaction) -> None:
     new = a_new_token()
     token = register(tx, new)
     pending.apply(
-        tx, [pending.MarkRetry(token.token_id, PushKind.VERIFICATION, 1, 5, NOW + 300_000)]
+        tx,
+        [
+            pending.MarkRetry(
+                token.token_id, PushKind.VERIFICATION, token.device, 1, 5, NOW + 300_000
+            )
+        ],
     )
     assert not pending.due_for(tx, [token.token_id], NOW + 1)
     register(tx, new, seq=2, now=NOW + 1)
@@ -162,7 +167,7 @@ def test_another_device_keeps_the_secret_and_the_pending_pushes(tx: Transaction)
     token = register(tx, a_new_token())
     tokens.verify(tx, token.token_id, token.code)
     receive(tx, subscribe(tx, token), 5)
-    late = pending.MarkRetry(token.token_id, PushKind.MESSAGE, 5, 3, NOW + 300_000)
+    late = pending.MarkRetry(token.token_id, PushKind.MESSAGE, token.device, 5, 3, NOW + 300_000)
     pending.apply(tx, [late, pending.MarkAccepted(token.token_id, PushKind.VERIFICATION, 1)])
     device, code = a_device(PushProvider.APNS_PROD), os.urandom(32)
     replaced = tokens.replace_device(tx, token.token_id, device, code, 6, NOW + 9, NOW + TTL)

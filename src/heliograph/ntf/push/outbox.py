@@ -258,8 +258,7 @@ class Outbox:
     def _postpone(self, push: PendingPush, delay: float) -> None:
         """Leave a push to a later time, without an attempt."""
         next_at = self._next_at(delay * (1.0 + 0.2 * random.random()))  # noqa: S311  jitter
-        key = push.token_id, push.kind
-        self._postponed.append(pending.MarkRetry(*key, push.seq, push.attempts, next_at))
+        self._postponed.append(_retry_at(push, push.attempts, next_at))
         self._start_storing()
 
     def _start_storing(self) -> None:
@@ -306,7 +305,7 @@ class Outbox:
         """Schedule the next attempt, no sooner than in `at_least` seconds."""
         attempts, backoff = push.attempts + 1, self.settings.backoff
         delay = backoff.delay(attempts, random.random(), at_least)  # noqa: S311  jitter
-        return pending.MarkRetry(push.token_id, push.kind, push.seq, attempts, self._next_at(delay))
+        return _retry_at(push, attempts, self._next_at(delay))
 
     @staticmethod
     def _next_at(delay: float) -> int:
@@ -398,6 +397,10 @@ class Outbox:
         if self._again & keys or any(lane.wants_more(now) for lane in self.lanes.values()):
             self._again -= keys
             self._wake.set()
+
+
+def _retry_at(push: PendingPush, attempts: int, next_at: int) -> pending.MarkRetry:
+    return pending.MarkRetry(push.token_id, push.kind, push.device, push.seq, attempts, next_at)
 
 
 def _is_too_large(outcome: PushOutcome) -> bool:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from heliograph.db.dialects import Row, Transaction
 from heliograph.ntf.lifecycle import Rejected, TokenTransition, step
 from heliograph.ntf.store import owners, tokens
-from heliograph.ntf.store.devices import decode_device
+from heliograph.ntf.store.devices import decode_device, encode_device
 from heliograph.ntf.store.records import Notice, PendingPush, PushKind, Token
 from heliograph.ntf.store.restrictions import NO_RESTRICTIONS, Restrictions
 from heliograph.wire.ntf.push import MAX_PUSH_MESSAGES
@@ -165,6 +165,7 @@ class MarkAccepted:
 class MarkRetry:
     token_id: bytes
     kind: PushKind
+    device: DeviceToken
     seq: int
     attempts: int
     next_at: int
@@ -205,7 +206,8 @@ def apply(
                     owners.mark_verified(tx, item.token_id, now)
             case MarkRetry():
                 key = item.token_id, item.kind.value
-                retried.append((item.attempts, item.next_at, *key, _MESSAGE, item.seq))
+                same = _MESSAGE, encode_device(item.device), item.seq
+                retried.append((item.attempts, item.next_at, *key, *same))
             case MarkInvalid():
                 token = tokens.find(tx, item.token_id)
                 if token is not None and token.device == item.device:
@@ -217,7 +219,8 @@ def apply(
     owners.delay_rest(tx, list(messages), now)
     tx.many(
         "UPDATE pending_pushes SET attempts = ?, next_at = ?, owner = NULL"
-        " WHERE token_id = ? AND kind = ? AND (kind = ? OR seq <= ?)",
+        " WHERE token_id = ? AND kind = ? AND (kind = ? AND EXISTS (SELECT 1 FROM tokens t"
+        " WHERE t.token_id = pending_pushes.token_id AND t.device = ?) OR seq <= ?)",
         retried,
     )
     return changed
