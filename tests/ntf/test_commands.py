@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +18,10 @@ from heliograph.ntf.store import tokens, wakeups
 from heliograph.ntf.store.store import NtfStore
 from heliograph.ntf.store.subscriptions import subscriptions
 from heliograph.runtime.limits import RateLimit
+from heliograph.transport import server
 from heliograph.transport.client import Client, ClientRequest
 from heliograph.transport.protocols import NTF, SMP
-from heliograph.transport.server import Listener
+from heliograph.transport.server import Limits, Listener
 from heliograph.wire import ntf
 from heliograph.wire.addresses import (
     Host,
@@ -456,6 +458,25 @@ class TestLimits:
         assert await ask(fresh, ntf.PING(), b"", None) == ntf.PONG()
         refused = small_world.router.stats.quota_exceeded
         assert refused == {"subscriptions": 1, "new_tokens": 2, "commands": answers.count(QUOTA)}
+
+    @pytest.mark.parametrize("is_busy", [False, True])
+    async def test_beyond_them_a_connection_is_read_slowly(
+        self, small_world: NtfWorld, is_busy: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Neither PONG nor QUOTA takes long: others would wait for a flood of either."""
+        monkeypatch.setattr(server, "THROTTLE_SECONDS", 0.3)
+        small_world.listener.limits = Limits(max_unanswered=100)
+        phone = await small_world.registered()
+        check = ClientRequest(ntf.TCHK(), phone.token_id, phone.keys.private)
+        fresh = await small_world.connect()
+        slow = [ClientRequest(ntf.TCHK(), os.urandom(24), phone.keys.private)] * is_busy
+        started = time.monotonic()
+        answers = await ask_many(fresh, [*slow, *[ClientRequest(ntf.PING())] * 500])
+        assert answers[-500:] == [ntf.PONG()] * 500
+        answers = await ask_many(fresh, [*slow, *[check] * 500])
+        assert answers.count(QUOTA) > 300
+        assert time.monotonic() - started > 1.5
+        assert await ask(fresh, ntf.PING(), b"", None) == ntf.PONG()
 
 
 # Many at once.

@@ -307,7 +307,7 @@ MALFORMED = {
 def test_malformed_block(
     run: Run, protocol: AnyProtocol, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MALFORMED_SECONDS", 0.01)
+    monkeypatch.setattr(module, "THROTTLE_SECONDS", 0.01)
 
     async def main() -> None:
         async with serving(protocol) as server, await server.raw() as peer:
@@ -328,7 +328,7 @@ def test_a_flood_of_malformed_blocks(
     run: Run, protocol: AnyProtocol, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No faster than commands are answered that take as long: others must not wait for it."""
-    monkeypatch.setattr(module, "MALFORMED_SECONDS", 0.2)
+    monkeypatch.setattr(module, "THROTTLE_SECONDS", 0.2)
     block = MALFORMED[kind].ljust(protocol.block_size, b"#")
 
     async def main() -> None:

@@ -59,6 +59,7 @@ class Authorizer:
         """Return the answer if it needs nothing from the store, else the command or None."""
         command = request.command
         if isinstance(command, ntf.PING):
+            client.may_command(time.monotonic())  # it is never refused, only throttled
             return PONG
         if not isinstance(command, ntf.TCHK):
             return None
@@ -130,6 +131,7 @@ class Authorizer:
         request, is_denied = item
         command = request.command
         if isinstance(command, ntf.PING):
+            client.may_command(time.monotonic())
             return True
         if is_denied:
             return False

@@ -44,8 +44,16 @@ class ClientState:
     session_private: bytes | None = field(repr=False)
     address: str = field(repr=False)
     allowance: Allowance | None = None
+    excess: int = 0
+    """Commands beyond the allowance, for which the connection was not throttled yet."""
     busy: bool = False
     backlog: list[QueuedCommand] = field(default_factory=list)
 
     def may_command(self, now: float) -> bool:
-        return self.allowance is None or self.allowance.take(now)
+        is_allowed = self.allowance is None or self.allowance.take(now)
+        self.excess += not is_allowed
+        return is_allowed
+
+    def take_excess(self) -> int:
+        excess, self.excess = self.excess, 0
+        return excess

@@ -267,6 +267,7 @@ class NtfRouter(Closing):
                 queued = [first, *map(QueuedCommand, requests[index + 1 :])]
                 break
             answers.append(Answer(request.corr_id, request.entity_id, answer))
+        connection.throttle(client.take_excess())
         if answers:
             connection.answer(answers)
         return queued
@@ -278,6 +279,7 @@ class NtfRouter(Closing):
             unanswered = [item.request for item in queued]
             try:
                 admission = await self._authorizer.admit(client, queued)
+                connection.throttle(client.take_excess())
                 if admission.refused:
                     connection.answer(admission.refused)
                 unanswered = [item.request for item in admission.admitted]

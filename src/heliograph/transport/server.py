@@ -42,8 +42,8 @@ logger = logging.getLogger(__name__)
 C = TypeVar("C")
 R = TypeVar("R")
 
-MALFORMED_SECONDS = 1.0
-"""Seconds for which malformed input keeps its place among the unanswered commands."""
+THROTTLE_SECONDS = 1.0
+"""Seconds for which what is throttled keeps its place among the unanswered commands."""
 RELEASE_AFTER = 100
 """Closed connections and failed handshakes before memory is returned to the system."""
 
@@ -123,6 +123,12 @@ class ServerConnection(BlockConnection):
         if self._paused and self._has_room():
             self.resume_reading()
 
+    def throttle(self, count: int) -> None:
+        """Let `count` commands count as unanswered for a second: a flood is read no faster."""
+        if count:
+            self.unanswered += count
+            self._loop.call_later(THROTTLE_SECONDS, self.send_all, (), count)
+
     def push(self, messages: Sequence[Answer]) -> None:
         """Send messages that answer no command. Check `is_writable` first: this does not wait."""
         if self.established is not None:
@@ -201,12 +207,9 @@ class ServerConnection(BlockConnection):
             self.pause_reading()
 
     def _refuse(self, failures: list[Failure]) -> None:
-        """Answer malformed input, which counts as unanswered for a second.
-
-        No router limits it: a flood would cost as much as one of commands.
-        """
-        self.send_all([self._refusal(failure) for failure in failures], 0)
-        self._loop.call_later(MALFORMED_SECONDS, self.send_all, (), len(failures))
+        """Answer malformed input, and throttle it: no router limits it."""
+        self.throttle(len(failures))
+        self.answer([self._refusal(failure) for failure in failures])
 
     def _refusal(self, failure: Failure) -> Answer:
         return Answer(failure.corr_id, failure.entity_id, self.listener.error(failure.error))
