@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -214,7 +214,7 @@ class MemoryStore:
     async def proven_servers(self) -> set[int]:
         return set()
 
-    async def delete_unused_servers(self) -> None:
+    async def delete_unused_servers(self, kept: Collection[int]) -> None:
         pass
 
     async def associated(self, server_id: int) -> AssociatedIds:

@@ -1,12 +1,17 @@
 """Subscribers begin with the first subscription at a messaging router and end with the last."""
 
 import asyncio
+import os
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from heliograph.ntf.store.subscriptions.servers import ServerRecord
 from heliograph.ntf.subscriber import subscribers
 from heliograph.wire import ntf
 from tests.ntf.support import OK, NtfWorld
+from tests.ports import steady_port
 from tests.waiting import eventually, until
 
 
@@ -53,4 +58,37 @@ async def test_a_subscription_made_while_the_last_one_ends_is_served(world: NtfW
         await asyncio.sleep(turn * 0.01)
     await phone.subscribe(queue)
     await world.send(queue)
+    await phone.notified_of(queue)
+
+
+async def test_a_new_router_is_not_taken_for_one_whose_last_subscription_ended(
+    small_world: NtfWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That ended while unused routers were looked for: its subscriber runs until the next look."""
+    phone = await small_world.registered()
+    queue = await small_world.queue()
+    store = small_world.router.store.servers
+    read, delete = store.servers, store.delete_unused_servers
+    deleted = asyncio.Event()
+
+    async def reading() -> list[ServerRecord]:
+        found = await read()
+        if len(found) == 1 and not deleted.is_set():
+            assert await phone.ask(ntf.SDEL(), last.subscription_id) == OK
+        return found
+
+    async def deleting(*arguments: Any) -> None:
+        await delete(*arguments)
+        if not deleted.is_set():
+            await phone.snew(queue)
+            deleted.set()
+
+    monkeypatch.setattr(store, "servers", reading)
+    monkeypatch.setattr(store, "delete_unused_servers", deleting)
+    address = replace(small_world.smp.address, port=str(steady_port()))
+    last = await phone.snew(queue, address=address)
+    first = await phone.snew(queue, address=replace(address, fingerprint=os.urandom(32)))
+    assert await phone.ask(ntf.SDEL(), first.subscription_id) == OK
+    await until(deleted.is_set)
+    await small_world.send(queue)
     await phone.notified_of(queue)

@@ -92,7 +92,8 @@ class SmpSubscribers(Mapping[int, SmpSubscriber]):
             for server_id in unused:
                 if server_id not in self._subscribers:
                     self._observer.server_removed(server_id)
-            await self._store.delete_unused_servers()
+            # A new router may get the ID of a deleted one: not while that has a subscriber.
+            await self._store.delete_unused_servers({*self._subscribers})
 
     async def close(self, grace: float) -> None:
         await self._tasks.close(grace)

@@ -1,6 +1,6 @@
 """The store as the subscribers of one process use it."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from heliograph.db.database import Database
 from heliograph.ntf.store.records import AssociatedIds, QueueKey
@@ -26,8 +26,8 @@ class DatabaseServerStore:
     async def proven_servers(self) -> set[int]:
         return await self._database.read(servers.proven)
 
-    async def delete_unused_servers(self) -> None:
-        await self._database.write(servers.delete_unused)
+    async def delete_unused_servers(self, kept: Collection[int]) -> None:
+        await self._database.write(lambda tx: servers.delete_unused(tx, kept))
 
     async def page(
         self, server_id: int, after: bytes, limit: int, associated: bool | None

@@ -1,6 +1,6 @@
 """Messaging routers in the store: functions of a transaction."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from heliograph.db.dialects import Transaction
@@ -60,12 +60,17 @@ def proven(tx: Transaction) -> set[int]:
     return {server_id for (server_id,) in rows}
 
 
-def delete_unused(tx: Transaction) -> None:
-    """Delete the messaging routers without subscriptions and without a service of ours."""
-    tx.execute(
-        "DELETE FROM servers WHERE service_id IS NULL AND NOT EXISTS"
+def delete_unused(tx: Transaction, kept: Collection[int]) -> None:
+    """Delete the messaging routers without subscriptions and without a service of ours.
+
+    Not those to be `kept`: a new router may get the ID of a deleted one.
+    """
+    rows = tx.query(
+        "SELECT server_id FROM servers WHERE service_id IS NULL AND NOT EXISTS"
         " (SELECT 1 FROM subscriptions s WHERE s.server_id = servers.server_id)"
     )
+    unused = [row for row in rows if row[0] not in kept]
+    tx.many("DELETE FROM servers WHERE server_id = ?", unused)
 
 
 def collect_unused(tx: Transaction, now: int, before: int) -> None:

@@ -1,6 +1,6 @@
 """The part of the store that a subscriber to a messaging router uses."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple, Protocol
 
 from heliograph.ntf.store.records import AssociatedIds, QueueKey
@@ -91,5 +91,5 @@ class ServerStore(SubscriptionStore, Protocol):
     async def proven_servers(self) -> set[int]:
         """Return the routers that have INACTIVE subscriptions, which were ACTIVE before."""
 
-    async def delete_unused_servers(self) -> None:
-        """Delete the routers without subscriptions and without a service of ours."""
+    async def delete_unused_servers(self, kept: Collection[int]) -> None:
+        """Delete the routers without subscriptions and without a service, but for those `kept`."""
