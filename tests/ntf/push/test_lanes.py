@@ -55,6 +55,15 @@ def test_one_host_takes_a_tenth_of_the_window(lane: Lane) -> None:
     assert lane.has_room(0.0)
 
 
+def test_the_ports_of_a_host_share_its_tenth(lane: Lane) -> None:
+    pushes = [push(at("busy", str(port))) for port in range(1, 11)]
+    start(lane, *pushes)
+    assert lane.delay(push(at("busy", "11")), 0.0) == BUSY_DELAY
+    start(lane, push(at("busy", "12"), PushKind.VERIFICATION), push(at("other", "11")))
+    lane.end(pushes[0], Accepted(None), 0.0)
+    start(lane, push(at("busy", "11")))
+
+
 def test_unverified_devices_take_a_fifth_of_the_window(lane: Lane) -> None:
     start(lane, *(push(at(f"host{n}"), PushKind.VERIFICATION) for n in range(20)))
     assert lane.delay(push(at("new"), PushKind.VERIFICATION), 0.0) == BUSY_DELAY

@@ -6,6 +6,7 @@ not answer gets one push at a time, with growing pauses; pushes to unverified de
 not answer do not count for others. A provider that limits our account gets one at a time, too.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -57,6 +58,8 @@ class Lane:
     """Times that it did, since the last other answer."""
     _unverified: int = 0
     _hosts: dict[str, _HostLoad] = field(default_factory=dict)
+    _verified: Counter[str] = field(default_factory=Counter)
+    """Pushes to verified devices in flight, by host without port."""
     _tried: set[str] = field(default_factory=set)
     """Hosts that did not answer, and have a push in flight again."""
 
@@ -83,6 +86,8 @@ class Lane:
             # Retries leave room: any number of silent hosts must not keep a new device waiting.
             if self._unverified >= max(share // 2 if push.attempts else share, 1):
                 return BUSY_DELAY
+        elif self._verified[_without_port(name)] >= max(self.window // HOST_DIVISOR, 1):
+            return BUSY_DELAY
         host = self._hosts.get(name)
         if host is None:
             return 0.0
@@ -101,7 +106,7 @@ class Lane:
             host.active += 1
             if host.failures:
                 self._tried.add(name)
-            self._unverified += push.kind is PushKind.VERIFICATION
+            self._count(push, name, 1)
 
     def end(self, push: PendingPush, outcome: PushOutcome, now: float) -> Pause | None:
         """Record the outcome of a push; return the pause that begins with it, if one does."""
@@ -110,7 +115,7 @@ class Lane:
         name = _host(push)
         if name is None:
             return pause
-        self._unverified -= push.kind is PushKind.VERIFICATION
+        self._count(push, name, -1)
         self._tried.discard(name)
         host = self._hosts[name]
         host.active -= 1
@@ -139,6 +144,15 @@ class Lane:
         if len(self._hosts) > MAX_IDLE_HOSTS:
             self._forget_idle(now)
 
+    def _count(self, push: PendingPush, name: str, by: int) -> None:
+        if push.kind is PushKind.VERIFICATION:
+            self._unverified += by
+            return
+        host = _without_port(name)
+        self._verified[host] += by
+        if not self._verified[host]:
+            del self._verified[host]
+
     def _pause_or_resume(self, outcome: PushOutcome, now: float) -> Pause | None:
         if not isinstance(outcome, RetryLater) or not (outcome.account_wide or outcome.connection):
             self._refusals = 0
@@ -164,3 +178,7 @@ def _host(push: PendingPush) -> str | None:
         return None
     name = f"{push.device.host.lower()}:{push.device.port or 443}"
     return f"{UNVERIFIED} {name}" if push.kind is PushKind.VERIFICATION else name
+
+
+def _without_port(name: str) -> str:
+    return name.rpartition(":")[0]
