@@ -19,6 +19,7 @@ from heliograph.pipeline.decisions.deciding import (
     RepairDecision,
     allowed_kinds,
 )
+from heliograph.pipeline.spark.files import IS_PATTERN
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,7 +151,7 @@ def _partners(ntf: SnapshotHeader, recent: Sequence[Snapshot]) -> tuple[Snapshot
 
 
 def read(spark: "SparkSession", snapshots: Iterable[Snapshot]) -> DataFrame:
-    return spark.read.parquet(*(str(path) for _, path in snapshots))
+    return spark.read.option(IS_PATTERN, "false").parquet(*(str(path) for _, path in snapshots))
 
 
 def compare(ntf: DataFrame, smp: DataFrame, places: list[str]) -> DataFrame:

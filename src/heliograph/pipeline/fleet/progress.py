@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, functions as f
 
-from heliograph.actions.table import open_table, table_url
+from heliograph.actions.table import open_table
 from heliograph.actions.wakes import MEMBERS
+from heliograph.pipeline.spark.files import IS_PATTERN
+from heliograph.pipeline.tables.storage import Storage
 
 if TYPE_CHECKING:
     from heliograph.pipeline.runner import Pipeline
@@ -72,5 +75,8 @@ def _members(pipeline: "Pipeline", place: str | Path, wake: str) -> DataFrame | 
     files = [] if table is None else table.file_uris(file_pruning_predicate=[("wake", "=", wake)])
     if not files:
         return None
-    reader = pipeline.spark.read.schema(_SCHEMA).option("basePath", table_url(place, MEMBERS))
-    return reader.parquet(*files).select("router", "token")
+    storage = Storage(place)
+    if storage.local is not None:
+        files = [unquote(path) for path in files]  # Spark takes `%20` literally
+    reader = pipeline.spark.read.schema(_SCHEMA).option("basePath", storage.below(MEMBERS))
+    return reader.option(IS_PATTERN, "false").parquet(*files).select("router", "token")

@@ -15,6 +15,7 @@ from heliograph.pipeline.jobs import ingest
 from heliograph.pipeline.source import Segment
 from heliograph.pipeline.spark.columns import EVENTS
 from heliograph.pipeline.spark.failures import FAILURES, cause
+from heliograph.pipeline.spark.files import read_parquet
 from heliograph.pipeline.spark.partitions import SINGLE_TASK_BYTES
 from heliograph.pipeline.tables import store
 from heliograph.pipeline.tables.snapshot import DataFile
@@ -34,7 +35,7 @@ def take(spark: "SparkSession", tables: Tables, segments: Sequence[Segment]) -> 
     try:
         copies, rest = copying.copy(tables.storage, staging, segments)
         is_small = sum(item.size for item in segments) < SINGLE_TASK_BYTES
-        read = spark.read.schema(EVENTS).parquet(*copies, *(item.url for item in rest))
+        read = read_parquet(spark, EVENTS, [*copies, *(item.url for item in rest)])
         read = read.coalesce(1) if is_small else read
         summary, files = _check(tables, staging, read, _read(spark, rest) if rest else None)
     except Exception as exc:
@@ -72,7 +73,7 @@ def _check(
 
 
 def _read(spark: "SparkSession", segments: Sequence[Segment]) -> DataFrame:
-    frame = spark.read.schema(EVENTS).parquet(*(item.url for item in segments))
+    frame = read_parquet(spark, EVENTS, (item.url for item in segments))
     size = sum(item.size for item in segments)
     return frame.coalesce(1) if size < SINGLE_TASK_BYTES else frame
 

@@ -11,6 +11,7 @@ from heliograph.pipeline import source
 from heliograph.pipeline.source import Segment
 from heliograph.pipeline.spark.columns import EVENTS
 from heliograph.pipeline.spark.failures import FAILURES, cause
+from heliograph.pipeline.spark.files import read_parquet
 from heliograph.pipeline.tables.tables import SAME_STORAGE, RowsMissing
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def _bisect(
     if not segments:
         return
     try:
-        frame = spark.read.schema(EVENTS).parquet(*(item.url for item in segments))
+        frame = read_parquet(spark, EVENTS, (item.url for item in segments))
         frame.write.format("noop").mode("overwrite").save()
     except FAILURES as exc:
         if len(segments) > 1:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs
@@ -46,8 +47,8 @@ class Storage:
     def __init__(self, place: str | Path) -> None:
         text = str(place)
         self.local = None if "://" in text else Path(text).absolute()
-        if text.startswith("file://"):
-            self.local = Path(text.removeprefix("file://"))
+        if text.startswith(("file:///", "file://localhost/")):
+            self.local = Path("/", unquote(text.split("/", 3)[3]))
         self.url = text.rstrip("/") if self.local is None else self.local.as_uri()
         scheme, _, rest = self.url.partition("://")
         self.delta_url = f"{_ALIASES.get(scheme, scheme)}://{rest}"
@@ -62,8 +63,9 @@ class Storage:
         self._root: str = found[1]
 
     def below(self, *parts: str) -> str:
-        """Return the qualified URL of a path, for Spark."""
-        return "/".join((self.url, *parts))
+        """Return the qualified URL of a path, for Spark: it takes `%20` literally."""
+        root = self.url if self.local is None else f"file://{self.local}"
+        return "/".join((root, *parts))
 
     def has_folder(self, folder: str) -> bool:
         found = self._filesystem.get_file_info(f"{self._root}/{folder}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pyspark.sql import DataFrame, Observation, functions as f
 
+from heliograph.pipeline.spark.files import read_parquet
 from heliograph.pipeline.spark.local import local
 from heliograph.pipeline.tables.schemas import SCHEMAS
 from heliograph.pipeline.tables.snapshot import DataFile
@@ -26,7 +27,7 @@ def read(
     if not chosen:
         return local(spark, (), schema)
     urls = (tables.storage.below(table, file.path) for file in chosen)
-    return spark.read.schema(schema).parquet(*urls)
+    return read_parquet(spark, schema, urls)
 
 
 T = TypeVar("T")

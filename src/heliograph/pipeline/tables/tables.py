@@ -9,6 +9,7 @@ they contain in the same way, so each has every batch exactly once, even after a
 import fcntl
 import json
 import os
+import re
 import threading
 import time
 import uuid
@@ -34,6 +35,7 @@ NO_DAY = "__HIVE_DEFAULT_PARTITION__"
 """The name that Spark gives to the folder of a null partition."""
 APPLICATION = "heliograph"
 """The application ID of the transactions."""
+_UNKNOWN_TO_DELTA = re.compile(r"%[0-9A-Fa-f]{2}|[][\\^|\x00-\x1f]")
 MAKE_AGAIN = "The tables can be made again from the journals: move the directory away"
 SAME_STORAGE = (
     "all workers of Spark must see the same storage as this process. Nothing was committed; the"
@@ -62,6 +64,11 @@ class Tables:
         from heliograph.pipeline.tables.schemas import arrow_schemas
 
         self.storage = Storage(place)
+        if self.storage.local is not None and _UNKNOWN_TO_DELTA.search(str(self.storage.local)):
+            raise StartError(
+                f"{place}: Delta opens no table below a name with [, ], ^, |, a backslash, or %"
+                " before two hexadecimal digits: choose another --dir"
+            )
         self._schemas = {
             name: Schema.from_arrow(schema) for name, schema in arrow_schemas().items()
         }
