@@ -5,6 +5,7 @@ import json
 import re
 import time
 from dataclasses import replace
+from datetime import date
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,22 @@ def test_a_report_of_a_week(spark: Any, tmp_path: Path) -> None:
     ]
     path = page.write(found, tmp_path / "report")
     _check_files(path)
+
+
+def test_a_report_covers_what_is_not_counted_yet(spark: Any, tmp_path: Path) -> None:
+    """A pipeline that is killed after it ingests, or streams at midnight, has no statistics yet."""
+    ntf = Scribe()
+    ntf("nmsg_received", 0.0, notification="n1", own_server=False)
+    ntf("client_connected", 86_400.0, count=1)
+    journal = write_journal(tmp_path / "journal", ntf)
+    with open_tables(tmp_path / "tables") as tables:
+        made = pipeline(spark, tables, journal)
+        made.ingester.ingest_batch()
+        made.account()
+        first, last = report.days_with_events(made, date(1970, 1, 1), date(9999, 1, 1))
+        assert (first.day, last.day) == (5, 6)
+        found = report.collect(made, first, last, time.time())
+        assert (found.verdict, found.unaccounted) == (Verdict.MISSING, 1)
 
 
 def _check_files(path: Path) -> None:

@@ -75,9 +75,12 @@ def days_with_events(pipeline: Pipeline, first: date, last: date) -> tuple[date,
         f.min(f.to_date("hour")).alias("first"), f.max(f.to_date("hour")).alias("last")
     )
     row = found.collect()[0]
-    if row["first"] is None:
+    days = [day for day in row if day is not None]
+    # Those of events that are not counted yet.
+    days += [date.fromisoformat(file.day) for file in pipeline.snapshot.of("events") if file.day]
+    if not days:
         return first, first
-    return max(first, row["first"]), min(last, row["last"])
+    return max(first, min(days)), min(last, max(days))
 
 
 def collect(
