@@ -4,13 +4,13 @@ Merging never changes the content of a table, so it may run between any two batc
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 from pyspark.sql import DataFrame, functions as f
 
-from heliograph.pipeline import closing
+from heliograph.pipeline import closing, source
 from heliograph.pipeline.jobs import (
     closing as closing_job,
     ingest,
@@ -198,14 +198,39 @@ def expire(pipeline: Pipeline, now: float, events_days: float, ledger_days: floa
     _expire_settlements(pipeline, before)
     _expire_tokens(pipeline, before)
     _expire_rates(pipeline)
-    if _without_old_runs(pipeline.offsets, before) != pipeline.offsets:
-        pipeline.tables.commit("events", offsets=lambda offsets: _without_old_runs(offsets, before))
+    if _without_old_runs(pipeline.offsets, before, {}) != pipeline.offsets:
+        waiting = _oldest_waiting(pipeline)
+
+        def without(offsets: Offsets) -> Offsets:
+            return _without_old_runs(offsets, before, waiting)
+
+        if without(pipeline.offsets) != pipeline.offsets:
+            pipeline.tables.commit("events", offsets=without)
     return count
 
 
-def _without_old_runs(offsets: Offsets, before: int) -> Offsets:
+def _oldest_waiting(pipeline: Pipeline) -> dict[str, int]:
+    """Return the oldest run of each router that has segments which were not ingested yet."""
+    runs = {*pipeline.heads.waiting} | {
+        item.run
+        for journal in pipeline.settings.journals
+        for item in source.list_segments(journal, pipeline.spark, pipeline.offsets)
+        if item.run is not None
+    }
+    found: dict[str, int] = {}
+    for run in runs:
+        router, _, boot = run.rpartition("/")
+        found[router] = min(found.get(router, int(boot)), int(boot))
+    return found
+
+
+def _without_old_runs(offsets: Offsets, before: int, waiting: Mapping[str, int]) -> Offsets:
+    """Drop old runs, unless segments of one wait: nothing of an expired run is ingested."""
     kept = routers.without_old_boots(offsets.routers, before)
     expired = routers.expired_runs(offsets.routers, kept)
+    still_read = {name for name, boot in expired.items() if waiting.get(name, boot + 1) <= boot}
+    kept |= {name: offsets.routers[name] for name in still_read}
+    expired = {name: boot for name, boot in expired.items() if name not in still_read}
     return replace(without_runs(offsets, expired) if expired else offsets, routers=kept)
 
 

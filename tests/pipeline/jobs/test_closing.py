@@ -18,6 +18,7 @@ from heliograph.pipeline.views import outcomes as summed
 from tests.pipeline.support import (
     START,
     Scribe,
+    end_run,
     outcomes,
     pipeline,
     snapshot,
@@ -262,6 +263,27 @@ def test_events_that_arrive_while_others_expire_are_kept(
         made.update_stats()
         counted = sum(row["events"] for row in made.read("counts").collect())
         assert counted == len(two_days()[0].events) + len(late.events)
+
+
+def test_runs_that_are_still_read_do_not_expire(spark: Any, tmp_path: Path) -> None:
+    """A stream that reads the journal of long ago expires what is old at its start."""
+    runs = [Scribe(boot=boot) for boot in (1000, 1001, 1002)]  # processes of one router
+    for run in runs:
+        for number in range(2):
+            run("client_connected", number, count=1)
+        write_segment(tmp_path / "journal", f"ntf/{run.boot}-00000001", run.events[:1])
+        end_run(tmp_path / "journal", run, segments=2)
+    now = START.timestamp() + 200 * DAY
+    with open_tables(tmp_path / "tables") as tables:
+        made = ingested(spark, tables, tmp_path / "journal")
+        for run in runs:
+            write_segment(tmp_path / "journal", f"ntf/{run.boot}-00000002", run.events[1:])
+        expire(made, now, events_days=14, ledger_days=90)
+        assert len(made.ingester.waiting()) == 3
+        made.ingester.ingest_batch()
+        assert made.offsets.counts["events"] == 6
+        expire(made, now, events_days=14, ledger_days=90)
+        assert made.offsets.expired == {"ntf": 1000}
 
 
 def test_days_expire_whole_and_rewrite_nothing(spark: Any, tmp_path: Path) -> None:
