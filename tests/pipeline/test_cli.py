@@ -86,6 +86,16 @@ def test_status_lists_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "verdict         gaps" in said
 
 
+def test_status_after_a_segment_was_quarantined(tmp_path: Path) -> None:
+    """The last account was made before, and its verdict is no longer that of now."""
+    write_account(tmp_path, {"at": 0.0, "verdict": "complete", "outcomes": {}})
+    for quarantined, expected in ((0, "complete"), (1, "gaps")):
+        with open_tables(tmp_path) as tables:
+            counts = {"quarantined": quarantined}
+            tables.commit("events", offsets=lambda _, counts=counts: Offsets(counts=counts))  # type: ignore[misc]
+        assert status(tmp_path, (), 0.0).verdict == expected
+
+
 def test_no_report_of_tables_that_lack_rows(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,7 +42,7 @@ class Status:
         """Return the verdict of the last account, unless something is missing since."""
         known: str | None = self.account.get("verdict")
         if known in ("complete", "lagging"):
-            if self.gaps:
+            if self.gaps or self.offsets.counts.get("quarantined"):
                 return "gaps"
             return "lagging" if self.lags else "complete"
         return known
