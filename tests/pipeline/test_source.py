@@ -9,6 +9,7 @@ import pytest
 from heliograph.pipeline import source
 from heliograph.pipeline.source import SegmentFinder, list_segments
 from heliograph.pipeline.tables.offsets import Offsets
+from heliograph.runtime.errors import StartError
 from tests.waiting import block_until
 
 
@@ -54,6 +55,16 @@ def test_the_next_number_is_asked_for(tmp_path: Path) -> None:
 def test_a_journal_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="there is no journal at"):
         SegmentFinder(str(tmp_path / "none"), None).new(Offsets(), 0.0)
+
+
+def test_a_journal_that_comes_back_is_read(tmp_path: Path) -> None:
+    finder = SegmentFinder(str(tmp_path / "journal"), None)
+    with pytest.raises(StartError):
+        finder.new(Offsets(), 0.0)
+    assert finder.new(Offsets(), 1.0) == []
+    put(tmp_path / "journal", "r/1000-00000001.parquet")
+    times = count(source.LIST_AGAIN)
+    block_until(lambda: names(finder.new(Offsets(), next(times))) == ["r/1000-00000001.parquet"])
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 LIST_INTERVAL = 10.0
 """Seconds between listings of a whole journal, at least."""
+LIST_AGAIN = 30.0
+"""Seconds until a journal that could not be listed is listed again."""
 LIST_REST = 20
 """Wait this many times the duration of a listing before the next."""
 _NAME = re.compile(r"(\d+)-(\d+)\.parquet")
@@ -133,6 +135,7 @@ class SegmentFinder:
             self._listing = _in_thread(lambda: list_segments(self._journal, self._spark, offsets))
         if self._listing is not None and (is_first or self._listing.done()):
             listing, self._listing = self._listing, None
+            self._list_at = now + LIST_AGAIN
             listed = listing.result()
             self._list_at = now + max(LIST_INTERVAL, LIST_REST * (now - self._began))
             return [item for item in listed if not is_ingested(item, offsets)]

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from heliograph.pipeline import source
 from heliograph.pipeline.ingesting import batches, reading
 from heliograph.pipeline.ingesting.fairness import interleave
@@ -23,6 +25,7 @@ from heliograph.pipeline.tables import store
 from heliograph.pipeline.tables.offsets import Offsets
 from heliograph.pipeline.tables.store import Write, Written
 from heliograph.pipeline.tables.tables import Tables
+from heliograph.runtime.errors import StartError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,6 +67,8 @@ class Ingester:
         self._finders = [source.SegmentFinder(place, spark) for place in settings.journals]
         self._failures: dict[str, tuple[float, int]] = {}
         self._denied: set[str] = set()
+        self._unreadable: set[str] = set()
+        """Journals that could not be polled the last time."""
 
     @property
     def is_retrying(self) -> bool:
@@ -87,11 +92,24 @@ class Ingester:
         return found
 
     def poll(self) -> list[Segment]:
-        """Return the same as `waiting`, cheaper; a new run may be noticed some seconds later."""
+        """Return the same as `waiting`, cheaper; a new run may be noticed some seconds later.
+
+        A journal that cannot be read delays no other. Raises an error if none can be read.
+        """
         now = time.monotonic()
-        return interleave(
-            item for finder in self._finders for item in finder.new(self._offsets, now)
-        )
+        found: list[Segment] = []
+        problems: dict[str, Exception] = {}
+        for journal, finder in zip(self._settings.journals, self._finders, strict=True):
+            try:
+                found += finder.new(self._offsets, now)
+            except (StartError, OSError, pa.ArrowException) as exc:
+                problems[journal] = exc
+        if problems and len(problems) == len(self._finders):
+            raise next(iter(problems.values()))
+        for journal in problems.keys() - self._unreadable:
+            logger.error("only the other journals are read: %s", problems[journal])
+        self._unreadable = {*problems}
+        return interleave(found)
 
     def still_waiting(self, waiting: Sequence[Segment]) -> list[Segment]:
         """Return the segments that were not ingested meanwhile."""
