@@ -263,6 +263,18 @@ def test_a_url_makes_no_folder_of_that_name(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("place", ["file:/tables", "s3:/bucket/tables"])
+def test_a_url_with_one_slash_makes_no_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as failed:
+        main(["pipeline", "once", "--dir", place, "--journal", "journal"])
+    assert failed.value.code == 2
+    assert f"{place} is neither a URL" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_report_uses_the_settings_of_the_last_account(tmp_path: Path) -> None:
     options = Namespace(dir=tmp_path)
     assert outcome_settings(options) == OutcomeSettings()

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from datetime import date
 from pathlib import Path
 
@@ -120,6 +121,11 @@ def check_days(options: argparse.Namespace) -> None:
 
 
 def _place(text: str) -> Path | str:
+    if re.match(r"[a-z][a-z0-9+.-]+:/(?!/)", text):
+        raise argparse.ArgumentTypeError(
+            f"{text} is neither a URL, as s3://bucket/folder or file:///folder, nor a directory:"
+            " write ./ before it if it is one"
+        )
     return text if "://" in text else Path(text)
 
 
