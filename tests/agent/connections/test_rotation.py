@@ -62,6 +62,52 @@ async def test_nothing_is_lost_on_the_way(
     await rotated(bob, at_bob, router)
 
 
+async def test_a_later_rotation_ends_before_an_earlier_one(
+    router: Router, other_router: Router, alice: User, bob: User
+) -> None:
+    at_alice, at_bob = await connect(alice, bob, router.address)
+    await alice.close()
+    await bob.agent.rotate_queue(at_bob, other_router.address)
+    await bob.agent.rotate_queue(at_bob, router.address)
+    [first, _, last] = await rcv_queues(bob, at_bob)
+    await other_router.stop()
+    await alice.open()
+    await alice.agent.subscribe()
+
+    async def first_is_replaced() -> bool:
+        return first.queue_id not in {item.queue_id for item in await rcv_queues(bob, at_bob)}
+
+    await eventually(first_is_replaced)
+    await other_router.start()
+    await rotated(bob, at_bob, router)
+    assert [item.queue_id for item in await rcv_queues(bob, at_bob)] == [last.queue_id]
+    await alice.agent.send(at_alice, b"through the last")
+    assert await bob.receive() == [b"through the last"]
+
+
+async def test_the_end_of_the_first_queue_comes_last(
+    router: Router, other_router: Router, alice: User, bob: User
+) -> None:
+    """Its router is down while the queue after it is replaced and deleted."""
+    _, invitation = await alice.agent.create_connection(other_router.address)
+    at_bob = await bob.agent.join_connection(invitation, router.address)
+    async with asyncio.timeout(TIMEOUT):
+        await bob.agent.wait_ready(at_bob)
+    [first] = await rcv_queues(bob, at_bob)
+    await router.stop()
+    await bob.agent.rotate_queue(at_bob, other_router.address)
+    [_, second] = await rcv_queues(bob, at_bob)
+    await bob.agent.rotate_queue(at_bob, other_router.address)
+
+    async def second_is_deleted() -> bool:
+        return second.queue_id not in {item.queue_id for item in await rcv_queues(bob, at_bob)}
+
+    await eventually(second_is_deleted)
+    assert first.queue_id in {item.queue_id for item in await rcv_queues(bob, at_bob)}
+    await router.start()
+    await rotated(bob, at_bob, other_router)
+
+
 @pytest.mark.parametrize("version", [8, 19])
 async def test_both_sides_at_once(
     tmp_path: Path, router: Router, other_router: Router, version: int

@@ -297,11 +297,16 @@ def set_recipient_secures(tx: Transaction, queue_id: int) -> None:
 
 
 def make_current(tx: Transaction, conn_id: str, queue_id: int) -> list[int]:
-    """Make this the current queue to send to, and return the IDs of the queues it replaces."""
+    """Make this the current queue to send to, and return the IDs of the queues it replaces.
+
+    If a newer one is current already, that one stays, and has replaced this one.
+    """
     rows = tx.query(
         "SELECT queue_id FROM snd_queues WHERE conn_id = ? AND is_current = 1 AND queue_id <> ?",
         (conn_id, queue_id),
     )
+    if any(current > queue_id for (current,) in rows):
+        return [queue_id]
     tx.execute(
         "UPDATE snd_queues SET is_current = CASE queue_id WHEN ? THEN 1 ELSE 0 END"
         " WHERE conn_id = ?",

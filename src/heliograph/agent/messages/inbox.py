@@ -232,9 +232,14 @@ def _is_usable(queue: Invitation | None) -> bool:
 
 
 def _end_queue(tx: Transaction, vault: Vault, queue: RcvQueue) -> set[Change]:
-    """Mark a queue to be deleted if another of ours replaces it."""
-    others = queues.rcv_queues_of(tx, vault, [queue.conn_id])
-    if not any(other.replaces == queue.queue_id for other in others):
+    """Mark a queue to be deleted if a later one of ours replaces it."""
+    later = [
+        other
+        for other in queues.rcv_queues_of(tx, vault, [queue.conn_id])
+        if other.queue_id > queue.queue_id
+    ]
+    # The next one may have been replaced and deleted before.
+    if all(other.replaces is None for other in later):
         return set()
     queues.set_rcv_status(tx, queue.queue_id, RcvStatus.DELETING)
     return {Change.QUEUES}
