@@ -89,9 +89,10 @@ async def test_the_end_of_the_first_queue_comes_last(
     router: Router, other_router: Router, alice: User, bob: User
 ) -> None:
     """Its router is down while the queue after it is replaced and deleted."""
-    _, invitation = await alice.agent.create_connection(other_router.address)
+    at_alice, invitation = await alice.agent.create_connection(other_router.address)
     at_bob = await bob.agent.join_connection(invitation, router.address)
     async with asyncio.timeout(TIMEOUT):
+        await alice.agent.wait_ready(at_alice)
         await bob.agent.wait_ready(at_bob)
     [first] = await rcv_queues(bob, at_bob)
     await router.stop()
@@ -104,6 +105,25 @@ async def test_the_end_of_the_first_queue_comes_last(
 
     await eventually(second_is_deleted)
     assert first.queue_id in {item.queue_id for item in await rcv_queues(bob, at_bob)}
+    await router.start()
+    await rotated(bob, at_bob, other_router)
+
+
+async def test_a_queue_that_was_not_confirmed_is_replaced(
+    router: Router, other_router: Router, alice: User, bob: User
+) -> None:
+    """Its router is down from the moment that it was made."""
+    at_alice, invitation = await alice.agent.create_connection(other_router.address)
+    await alice.close()
+    at_bob = await bob.agent.join_connection(invitation, router.address)
+    await router.stop()
+    await alice.open()
+    await alice.agent.subscribe()
+    async with asyncio.timeout(TIMEOUT):
+        await bob.agent.wait_ready(at_bob)
+    await bob.agent.rotate_queue(at_bob, other_router.address)
+    await alice.agent.send(at_alice, b"through the next")
+    assert await bob.receive() == [b"through the next"]
     await router.start()
     await rotated(bob, at_bob, other_router)
 

@@ -204,9 +204,13 @@ def mark_secured(
 def activate(tx: Transaction, vault: Vault, conn_id: str, queue_id: int, at: int) -> set[Change]:
     """Make this the current queue to send to; the previous one, if any, gets its last message."""
     queues.set_snd_status(tx, queue_id, SndStatus.ACTIVE)
-    for previous in queues.make_current(tx, conn_id, queue_id):
-        queues.set_snd_status(tx, previous, SndStatus.ENDED)
-        messages.add_outgoing(tx, vault, conn_id, EndQueue(), at, queue_id=previous)
+    replaced = queues.make_current(tx, conn_id, queue_id)
+    for queue in queues.snd_queues_of(tx, vault, conn_id):
+        # Nothing can be sent to one that is not secured yet: it ends when it is.
+        is_secured = queue.status in (SndStatus.ACTIVE, SndStatus.REFUSED)
+        if queue.queue_id in replaced and is_secured:
+            queues.set_snd_status(tx, queue.queue_id, SndStatus.ENDED)
+            messages.add_outgoing(tx, vault, conn_id, EndQueue(), at, queue_id=queue.queue_id)
     return {Change.READY, Change.WORK}
 
 
