@@ -1,5 +1,7 @@
 """The metrics of several processes as one."""
 
+import pytest
+
 from heliograph.ntf.cluster.metrics import WorkerCounters, merged
 
 ONE = """\
@@ -60,6 +62,18 @@ heliograph_ntf_push_latency_seconds_count 4.0
 heliograph_ntf_pushes_expired_total 2.0
 """
     )
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        'heliograph_ntf_alerts{finding="flood"}',
+        'heliograph_ntf_actions_in_force{kind="throttle"}',
+    ],
+)
+def test_what_all_workers_have_in_common_is_not_added(sample: str) -> None:
+    """Each has read the same restrictions from the store."""
+    assert merged([f"{sample} 2.0\n", f"{sample} 2.0\n"]) == f"{sample} 2.0\n"
 
 
 def test_counters_of_a_worker_do_not_fall() -> None:

@@ -28,7 +28,8 @@ OF_STORE = (
     "heliograph_ntf_subscriptions",
     "heliograph_ntf_pending_pushes",
     "heliograph_ntf_oldest_pending_push_seconds",
-    "heliograph_ntf_processes",
+    "heliograph_ntf_actions_in_force",
+    "heliograph_ntf_alerts",
     "process_start_time_seconds",
     "python_info",
 )
