@@ -88,3 +88,12 @@ def test_counters_of_a_worker_do_not_fall() -> None:
     silent = counters.continued(None)
     assert "notifications_received 5.0\n" in silent
     assert "heliograph_ntf_tokens" not in silent
+
+
+@pytest.mark.parametrize("name", ["tokens_collected", "pushes_retried", "drift_repaired"])
+def test_counters_that_are_saved_go_on_after_a_kill(name: str) -> None:
+    """What was saved last is a little less than what was counted: nothing counts twice."""
+    counters, sample = WorkerCounters(), f"heliograph_ntf_{name}_total"
+    for counted, total in ((1000, 1000), (990, 1000), (995, 1005)):
+        text = f"# TYPE {sample} counter\n{sample} {counted}.0\n"
+        assert counters.continued(text).endswith(f"\n{sample} {total}.0\n")

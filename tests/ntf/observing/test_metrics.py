@@ -1,5 +1,6 @@
 import asyncio
 import re
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -7,7 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from heliograph.ntf.observing import metrics as module
-from heliograph.ntf.observing.metrics import NtfCollector
+from heliograph.ntf.observing.metrics import SAVED_COUNTERS, NtfCollector
+from heliograph.ntf.observing.stats import Counters, Stats
 from heliograph.ntf.router import NtfSettings
 from heliograph.ntf.store import totals
 from heliograph.push.provider import RetryLater
@@ -72,6 +74,19 @@ async def test_what_happened_is_counted(world: NtfWorld) -> None:
         "heliograph_ntf_clients": 1,
     }
     assert {name: found.get(name) for name in expected} == expected
+
+
+async def test_counters_that_a_later_run_continues(world: NtfWorld) -> None:
+    """Those are `SAVED_COUNTERS`, and no others."""
+    saved = Stats()
+    for name, value in asdict(Counters()).items():
+        setattr(saved.counters, name, {"smp.example.com": 7} if isinstance(value, dict) else 7)
+    world.router.stats.restore(saved.dump())
+    counters = [item for item in collector_of(world).collect() if item.type == "counter"]
+    samples = [sample for item in counters for sample in item.samples]
+    continued = {sample.name for sample in samples if sample.value >= 7}
+    assert continued == {item.name for item in samples if item.name.startswith(SAVED_COUNTERS)}
+    assert "heliograph_ntf_pushes_expired_total" in continued
 
 
 async def test_what_is_pending_and_why(sqlite_url: str, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from heliograph.ntf.cluster.supervisor import PORT_FILE, worker_directory
+from heliograph.ntf.observing.metrics import SAVED_COUNTERS
 from heliograph.runtime.http import HttpServer
 from heliograph.runtime.metrics import CONTENT_TYPE
 
@@ -36,8 +37,6 @@ OF_STORE = (
 """Beginnings of names whose value each worker reads from the store: not added up."""
 _WORKERS = "heliograph_ntf_workers"
 _NOT_ADDED = ("certificate", "expir", "max_fds")
-_SAVED = "simplex_"
-"""Counters that a worker saves, and goes on with when it is started again."""
 
 
 def merged(texts: Iterable[str]) -> str:
@@ -92,7 +91,7 @@ class WorkerCounters:
     def _add(self, sample: str, value: float) -> float:
         grown = value - self._last.get(sample, 0.0)
         if grown < 0:
-            grown = 0.0 if sample.startswith(_SAVED) else value
+            grown = 0.0 if sample.startswith(SAVED_COUNTERS) else value
         self._last[sample] = value
         self._totals[sample] = self._totals.get(sample, 0.0) + grown
         return self._totals[sample]

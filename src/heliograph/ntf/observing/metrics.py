@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from heliograph.ntf.router import NtfRouter
     from heliograph.transport.server import Listener
 
-__all__ = ["NtfCollector"]
+__all__ = ["SAVED_COUNTERS", "NtfCollector"]
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +61,18 @@ _OWN = (
     ("delivered_own", "Delivered pushes of notifications, by own server.", "delivered_own"),
     ("failed_own", "Failed pushes of notifications, by own server.", "failed_own"),
 )
+_SAVED = (
+    ("tokens_collected", "Tokens removed because they were not verified in time.", "tkn_collected"),
+    ("pushes_retried", "Delivery attempts after the first.", "ntf_retried"),
+    ("pushes_expired", "Pushes that expired undelivered.", "ntf_expired"),
+    (
+        "drift_repaired",
+        "Service associations that differed from a messaging router's and were repaired.",
+        "drift_repaired",
+    ),
+)
+SAVED_COUNTERS = ("simplex_ntf_", *(f"heliograph_ntf_{name}_total" for name, _, _ in _SAVED))
+"""Beginnings of the names of counters that a run continues from what an earlier one saved."""
 _PERIODS = (("daily", "day"), ("weekly", "week"), ("monthly", "month"))
 
 
@@ -189,26 +201,14 @@ class NtfCollector(Collector):
             dict(stats.worthless_events),
             "server",
         )
-        for name, doc, value in (
-            (
-                "tokens_collected",
-                "Tokens removed because they were not verified in time.",
-                stats.counters.tkn_collected,
-            ),
-            ("pushes_retried", "Delivery attempts after the first.", stats.counters.ntf_retried),
-            ("pushes_expired", "Pushes that expired undelivered.", stats.counters.ntf_expired),
-            (
-                "drift_repaired",
-                "Service associations that differed from a messaging router's and were repaired.",
-                stats.counters.drift_repaired,
-            ),
-            (
-                "connections_refused",
-                "Connections closed at once because the limit was reached.",
-                self._listener.refused_connections,
-            ),
-        ):
+        for name, doc, key in _SAVED:
+            value = getattr(stats.counters, key)
             yield counter(f"heliograph_ntf_{name}_total", doc, value)
+        yield counter(
+            "heliograph_ntf_connections_refused_total",
+            "Connections closed at once because the limit was reached.",
+            self._listener.refused_connections,
+        )
         for index, name in enumerate(("accepted", "failed")):
             answered = {text: found[index] for text, found in stats.by_provider.items()}
             doc = f"Pushes that providers {'accepted' if index == 0 else 'did not accept'}."
