@@ -57,7 +57,8 @@ happens, only the head of the run is renewed. Spark does not read names that beg
   segments, unless it counts events that could not be written at the shutdown. If you copy segments
   yourself, copy `_heads` too.
 - **Several processes of one router** ([workers](scale.md)) write in parallel, under the router's ID
-  and each with its own boot. A locked file `_<boot>.live` marks a live run.
+  and each with its own boot. A locked file `_<boot>.live` marks a live run. `max_megabytes` limits
+  them together: each looks once a minute at what the others have sealed.
 - **After kill -9** the next run seals what was synced. Events of the last 0.05 seconds or so are
   lost. Nothing is duplicated. See below what that means for a notification.
 - **When the journal cannot be written** (full disk, read-only mount, missing directory) the router

@@ -8,7 +8,12 @@ from heliograph.journal.events import ClientConnected
 from heliograph.journal.hashing import Hasher
 from heliograph.journal.readers import ACKNOWLEDGED, Acknowledged, encode_acknowledged
 from heliograph.journal.storage.arrow import Origin, table_of
-from heliograph.journal.storage.retention import CLEAN_INTERVAL, WARN_INTERVAL, Retention
+from heliograph.journal.storage.retention import (
+    CLEAN_INTERVAL,
+    SCAN_INTERVAL,
+    WARN_INTERVAL,
+    Retention,
+)
 from heliograph.journal.storage.segments import Full, Sealed, SegmentWriter
 from heliograph.journal.storage.settings import JournalSettings
 
@@ -16,16 +21,16 @@ BOOT = 7
 HASHER = Hasher(bytes(32))
 
 
-def append(segment: SegmentWriter, number: int) -> None:
+def append(segment: SegmentWriter, number: int, boot: int = BOOT) -> None:
     event = ClientConnected(count=number), 1.0, 1
-    segment.append(table_of([event], Origin("router", "ntf", BOOT), number, HASHER), 0.0)
+    segment.append(table_of([event], Origin("router", "ntf", boot), number, HASHER), 0.0)
     segment.seal()
 
 
-def fill(directory: Path, count: int) -> Sealed:
-    segment = SegmentWriter(directory, BOOT)
+def fill(directory: Path, count: int, boot: int = BOOT) -> Sealed:
+    segment = SegmentWriter(directory, boot)
     for number in range(1, count + 1):
-        append(segment, number)
+        append(segment, number, boot)
     sealed = Sealed(directory)
     sealed.scan()
     return sealed
@@ -52,6 +57,20 @@ def test_what_exceeds_the_limit_is_removed_and_counted(
     retention.enforce(0.0, 0.0)
     assert (left(tmp_path), retention.removed) == (4, (2, 2))
     assert caplog.text.count("2 so far") == 1
+
+
+def test_what_other_processes_have_sealed_counts_too(tmp_path: Path) -> None:
+    """The limit is the router's: or several processes would take as many times the disk."""
+    sealed = fill(tmp_path, 3)
+    one = sealed.bytes // 3
+    retention = Retention(sealed, JournalSettings(max_bytes=one * 4, is_shared=True))
+    retention.enforce(0.0, 0.0)
+    fill(tmp_path, 3, BOOT + 1)
+    retention.enforce(SCAN_INTERVAL - 1, 0.0)
+    assert left(tmp_path) == 6
+    retention.enforce(SCAN_INTERVAL, 0.0)
+    assert (left(tmp_path), retention.removed.segments) == (3, 3)
+    assert sealed.bytes <= one * 4
 
 
 def test_removals_are_logged_once_a_minute(

@@ -151,6 +151,16 @@ def runs_of_two(directory: Path, *boots: int) -> Sealed:
     return sealed
 
 
+def test_a_segment_that_another_process_removes_meanwhile(tmp_path: Path) -> None:
+    """A name without a file, as between the two looks of a scan, is no failure of the journal."""
+    runs_of_two(tmp_path, 99)
+    (tmp_path / "99-00000003.parquet").symlink_to("removed")
+    sealed = Sealed(tmp_path)
+    assert sealed.scan() == 99
+    assert len(names(tmp_path)) == 3
+    assert sealed.remove_oldest(0).segments == 1
+
+
 def names(directory: Path) -> list[str]:
     return sorted(path.stem for path in directory.glob("*.parquet"))
 

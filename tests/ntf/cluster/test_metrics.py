@@ -69,10 +69,11 @@ heliograph_ntf_pushes_expired_total 2.0
     [
         'heliograph_ntf_alerts{finding="flood"}',
         'heliograph_ntf_actions_in_force{kind="throttle"}',
+        "heliograph_ntf_journal_bytes",
     ],
 )
 def test_what_all_workers_have_in_common_is_not_added(sample: str) -> None:
-    """Each has read the same restrictions from the store."""
+    """Each has read the same restrictions from the store, and the same journal from the disk."""
     assert merged([f"{sample} 2.0\n", f"{sample} 2.0\n"]) == f"{sample} 2.0\n"
 
 

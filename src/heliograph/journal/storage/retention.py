@@ -12,6 +12,8 @@ logger = logging.getLogger(__name__)
 WARN_INTERVAL = 60.0
 CLEAN_INTERVAL = 3600.0
 """Seconds between removals of old acknowledged segments."""
+SCAN_INTERVAL = 60.0
+"""Seconds between looks at what other processes have sealed and removed."""
 
 
 class Retention:
@@ -23,9 +25,13 @@ class Retention:
         self._settings = settings
         self._warned_at = float("-inf")
         self._clean_at = float("-inf")
+        self._scan_at = float("-inf")
 
     def enforce(self, now: float, unix_time: float) -> None:
         """Make room for another segment at the steady time `now`; raise `Full` if it must not."""
+        if self._settings.is_shared and now >= self._scan_at:
+            self._scan_at = now + SCAN_INTERVAL
+            self._sealed.scan()
         if now >= self._clean_at:
             self._clean_at = now + CLEAN_INTERVAL
             self._sealed.remove_acknowledged(unix_time - self._settings.keep_acknowledged)

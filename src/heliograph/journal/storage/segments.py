@@ -101,8 +101,9 @@ class Sealed:
             boot, number = int(match[1]), int(match[2])
             newest = max(newest, boot)
             if match[3] == "parquet" and not entry.name.startswith("_"):
-                size = _disk_usage(entry.stat().st_size)
-                found.append(_SealedSegment(boot, number, Path(entry.path), size))
+                with contextlib.suppress(FileNotFoundError):  # another process removed it
+                    size = _disk_usage(entry.stat().st_size)
+                    found.append(_SealedSegment(boot, number, Path(entry.path), size))
         self._segments = sorted(found)
         self.bytes = sum(item.size for item in found)
         return newest

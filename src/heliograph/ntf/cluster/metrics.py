@@ -31,10 +31,11 @@ OF_STORE = (
     "heliograph_ntf_oldest_pending_push_seconds",
     "heliograph_ntf_actions_in_force",
     "heliograph_ntf_alerts",
+    "heliograph_ntf_journal_bytes",
     "process_start_time_seconds",
     "python_info",
 )
-"""Beginnings of names whose value each worker reads from the store: not added up."""
+"""Beginnings of names whose value each worker reads from the store or the disk: not added up."""
 _WORKERS = "heliograph_ntf_workers"
 _NOT_ADDED = ("certificate", "expir", "max_fds")
 
