@@ -1,6 +1,7 @@
 """Several processes of one router: any serves any client, one owns each subscription."""
 
 import asyncio
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -200,6 +201,20 @@ async def test_registrations_are_limited_over_all_processes(tmp_path: Path) -> N
     limits = NtfLimits(new_tokens_per_minute=RateLimit(3))
     async with a_cluster(tmp_path, 2, replace(CLUSTER, limits=limits)) as cluster:
         answers = [await (await world.phone()).tnew() for world in cluster.members * 2]
+        assert [answer == QUOTA for answer in answers] == [False, False, False, True]
+
+
+async def test_a_clock_that_is_wrong_changes_no_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Registrations are counted by the clock of the database, which all processes share."""
+    right, limits = time.time_ns, NtfLimits(new_tokens_per_minute=RateLimit(3))
+    async with a_cluster(tmp_path, 2, replace(CLUSTER, limits=limits)) as cluster:
+        answers = []
+        for world, ahead in zip(cluster.members * 2, (0, 61, 0, 61), strict=True):
+            phone = await world.phone()
+            monkeypatch.setattr(time, "time_ns", lambda ahead=ahead: right() + ahead * 10**9)
+            answers.append(await phone.tnew())
         assert [answer == QUOTA for answer in answers] == [False, False, False, True]
 
 

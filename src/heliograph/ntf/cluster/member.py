@@ -178,10 +178,8 @@ class ClusterMember:
             return True
         key = self.process.fingerprint
         network = hashlib.blake2b(network_of(address).encode(), key=key, digest_size=16).digest()
-        at, rate = time.time_ns(), limit.rate
-        return await self.database.write(
-            lambda tx: tables.count_registration(tx, network, at, rate)
-        )
+        rate = limit.rate
+        return await self.database.write(lambda tx: tables.count_registration(tx, network, rate))
 
     # The lease.
 
@@ -288,11 +286,10 @@ class ClusterMember:
 
     async def _maintain(self) -> None:
         """Remove what is not used any more, and split what has grown."""
-        now = time.time_ns()
 
         def keep_up(tx: Transaction) -> None:
             tables.remove_unused(tx)
-            tables.forget_registrations(tx, now)
+            tables.forget_registrations(tx)
             if self.may_split:
                 tables.split_large(tx)
 

@@ -369,10 +369,12 @@ def take_passed_on(tx: Transaction, subscription_ids: Sequence[bytes]) -> None:
 
 
 MINUTE = 60 * 10**9
+_NANOSECONDS = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000000 AS BIGINT)"
 
 
-def count_registration(tx: Transaction, network: bytes, at: int, limit: float) -> bool:
-    """Count a registration at nanosecond `at`, unless a network had too many within a minute."""
+def count_registration(tx: Transaction, network: bytes, limit: float) -> bool:
+    """Count a registration, unless a network had too many within a minute of the database."""
+    [[at]] = tx.query(_NANOSECONDS)
     tx.execute("DELETE FROM registrations WHERE network = ? AND at <= ?", (network, at - MINUTE))
     [[count]] = tx.query("SELECT COUNT(*) FROM registrations WHERE network = ?", (network,))
     if count >= limit:
@@ -384,5 +386,6 @@ def count_registration(tx: Transaction, network: bytes, at: int, limit: float) -
     return True
 
 
-def forget_registrations(tx: Transaction, now: int) -> None:
-    tx.execute("DELETE FROM registrations WHERE at <= ?", (now - MINUTE,))
+def forget_registrations(tx: Transaction) -> None:
+    [[at]] = tx.query(_NANOSECONDS)
+    tx.execute("DELETE FROM registrations WHERE at <= ?", (at - MINUTE,))
