@@ -533,6 +533,24 @@ async def test_tables_edited_by_hand_are_repaired(
         await phone.notified_of(queue)
 
 
+async def test_a_process_that_is_leaving_by_hand_only_stays(tmp_path: Path) -> None:
+    """Nobody else may own its shards, and it would not take them."""
+    async with a_cluster(tmp_path, 1) as cluster:
+        [one] = cluster.members
+        phone = await one.registered()
+        queue = await one.queue()
+        await phone.subscribe(queue)
+
+        def edit(tx: Transaction) -> None:
+            tx.execute("UPDATE processes SET is_leaving = 1")
+            tx.execute("DELETE FROM shards")
+
+        await member_of(one).database.write(edit)
+        await until(lambda: owners(cluster) == [member_of(one).process_id])
+        await one.send(queue)
+        await phone.notified_of(queue)
+
+
 @pytest.mark.parametrize("count", [0, 1000])
 async def test_a_number_of_shards_that_cannot_be_is_repaired(tmp_path: Path, count: int) -> None:
     """Edited by hand: subscriptions would belong to no shard."""

@@ -83,6 +83,7 @@ class ClusterMember:
         self._clock = clock
         self._registrations = registrations
         self.last_seq = 0
+        self._is_leaving = False
         self._wake = asyncio.Event()
         self._upkeep_at = 0.0
         self._migrations: Sequence[Migration] = ()
@@ -257,6 +258,9 @@ class ClusterMember:
             may_remove = self._clock.may_remove(time.monotonic())
             removable = tables.removable(tx, now) if may_remove else ()
             before = tables.load(tx)
+            if before.members[self.process_id].is_leaving != self._is_leaving:  # edited by hand
+                tables.set_leaving(tx, self.process_id, self._is_leaving)
+                before = tables.load(tx)
             after = roster.update(
                 before,
                 self.process_id,
@@ -322,7 +326,8 @@ class ClusterMember:
 
     async def start_leaving(self) -> None:
         """Let others take the shards of this process."""
-        await self.database.write(lambda tx: tables.set_leaving(tx, self.process_id))
+        self._is_leaving = True
+        await self.database.write(lambda tx: tables.set_leaving(tx, self.process_id, True))
 
     async def leave(self) -> None:
         """Leave the router; others take over at once what was not handed over."""

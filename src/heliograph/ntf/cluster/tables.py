@@ -245,8 +245,10 @@ def processes(tx: Transaction) -> list[ProcessRow]:
     return [ProcessRow(*row) for row in rows]
 
 
-def set_leaving(tx: Transaction, process_id: int) -> None:
-    tx.execute("UPDATE processes SET is_leaving = 1 WHERE process_id = ?", (process_id,))
+def set_leaving(tx: Transaction, process_id: int, is_leaving: bool) -> None:
+    tx.execute(
+        "UPDATE processes SET is_leaving = ? WHERE process_id = ?", (int(is_leaving), process_id)
+    )
 
 
 def add_missing_shards(tx: Transaction) -> None:
