@@ -64,6 +64,34 @@ heliograph_ntf_pushes_expired_total 2.0
     )
 
 
+LABELLED = """\
+# HELP heliograph_ntf_push_failures_total {}
+# TYPE heliograph_ntf_push_failures_total counter
+heliograph_ntf_push_failures_total{{reason="{}"}} 1.0
+# HELP heliograph_ntf_clients Clients.
+# TYPE heliograph_ntf_clients gauge
+heliograph_ntf_clients 2.0
+"""
+
+
+def test_samples_of_a_metric_stay_together() -> None:
+    """As the format demands, also those that only some workers have, of whatever version."""
+    silent = 'heliograph_ntf_push_failures_total{reason="C"} 3.0\n'
+    assert (
+        merged([LABELLED.format("Failures.", "A"), LABELLED.format("Failed.", "B"), silent])
+        == """\
+# HELP heliograph_ntf_push_failures_total Failures.
+# TYPE heliograph_ntf_push_failures_total counter
+heliograph_ntf_push_failures_total{reason="A"} 1.0
+heliograph_ntf_push_failures_total{reason="B"} 1.0
+heliograph_ntf_push_failures_total{reason="C"} 3.0
+# HELP heliograph_ntf_clients Clients.
+# TYPE heliograph_ntf_clients gauge
+heliograph_ntf_clients 4.0
+"""
+    )
+
+
 @pytest.mark.parametrize(
     "sample",
     [

@@ -41,20 +41,30 @@ _NOT_ADDED = ("certificate", "expir", "max_fds")
 
 
 def merged(texts: Iterable[str]) -> str:
-    """Add up the metrics of several processes; of what is the store's, take the greatest."""
-    lines: dict[str, float | None] = {}
+    """Add up the metrics of several processes; of what is the store's, take the greatest.
+
+    The samples of a metric stay together, also those that only some processes have.
+    """
+    metrics: dict[str, dict[str, str | float]] = {}
+    metric_of: dict[str, str] = {}
     for text in texts:
+        metric = ""
         for line in text.splitlines():
             if line.startswith("#"):
-                lines.setdefault(line)
+                mark, word, metric, *_ = line.split(" ", 3)
+                metrics.setdefault(metric, {}).setdefault(f"{mark} {word}", line)
                 continue
             sample, _, value = line.rpartition(" ")
-            before, number = lines.get(sample), float(value)
-            if before is not None:
+            name = sample.partition("{")[0]
+            samples = metrics.setdefault(metric_of.setdefault(name, metric or name), {})
+            before, number = samples.get(sample), float(value)
+            if isinstance(before, float):
                 number = max(before, number) if _is_of_store(sample) else before + number
-            lines[sample] = number
+            samples[sample] = number
     return "".join(
-        f"{line}\n" if value is None else f"{line} {value!r}\n" for line, value in lines.items()
+        f"{value}\n" if isinstance(value, str) else f"{key} {value!r}\n"
+        for samples in metrics.values()
+        for key, value in samples.items()
     )
 
 
