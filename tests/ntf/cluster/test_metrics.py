@@ -64,6 +64,12 @@ heliograph_ntf_pushes_expired_total 2.0
     )
 
 
+def test_names_that_begin_like_one_of_the_store_are_added() -> None:
+    """Tokens are collected by the leader, which changes: each has counted its own."""
+    collected = "heliograph_ntf_tokens_collected_total"
+    assert merged([f"{collected} 3.0\n", f"{collected} 4.0\n"]) == f"{collected} 7.0\n"
+
+
 LABELLED = """\
 # HELP heliograph_ntf_push_failures_total {}
 # TYPE heliograph_ntf_push_failures_total counter

@@ -17,25 +17,30 @@ __all__ = ["WorkerCounters", "WorkersHttpServer", "merged"]
 
 TIMEOUT = aiohttp.ClientTimeout(total=2.0)
 
-OF_STORE = (
-    "simplex_ntf_tokens_total",
-    "simplex_ntf_subscriptions_approx_total",
-    "simplex_ntf_notifications_total",
-    "simplex_ntf_apns_push_queue_length",
-    "simplex_ntf_smp_subscription_pending",
-    "simplex_ntf_smp_service_subscription_pending",
-    "simplex_ntf_info",
-    "heliograph_ntf_tokens",
-    "heliograph_ntf_subscriptions",
-    "heliograph_ntf_pending_pushes",
-    "heliograph_ntf_oldest_pending_push_seconds",
-    "heliograph_ntf_actions_in_force",
-    "heliograph_ntf_alerts",
-    "heliograph_ntf_journal_bytes",
-    "process_start_time_seconds",
-    "python_info",
+OF_STORE = frozenset(
+    (
+        "simplex_ntf_tokens_total",
+        "simplex_ntf_subscriptions_approx_total",
+        "simplex_ntf_notifications_total",
+        "simplex_ntf_apns_push_queue_length",
+        "simplex_ntf_info",
+        "heliograph_ntf_tokens",
+        "heliograph_ntf_subscriptions",
+        "heliograph_ntf_pending_pushes",
+        "heliograph_ntf_oldest_pending_push_seconds",
+        "heliograph_ntf_actions_in_force",
+        "heliograph_ntf_alerts",
+        "heliograph_ntf_journal_bytes",
+        "process_start_time_seconds",
+        "python_info",
+    )
 )
-"""Beginnings of names whose value each worker reads from the store or the disk: not added up."""
+"""Metrics that each worker reads from the store or the disk: not added up."""
+_OF_STORE_BY_SERVER = (
+    "simplex_ntf_smp_subscription_pending_",
+    "simplex_ntf_smp_service_subscription_pending_",
+)
+"""Beginnings of the names of others."""
 _WORKERS = "heliograph_ntf_workers"
 _NOT_ADDED = ("certificate", "expir", "max_fds")
 
@@ -71,7 +76,7 @@ def merged(texts: Iterable[str]) -> str:
 def _is_of_store(sample: str) -> bool:
     name = sample.partition("{")[0]
     is_fixed = any(word in name for word in _NOT_ADDED) and not name.endswith("_expired_total")
-    return is_fixed or name.startswith(OF_STORE)
+    return is_fixed or name in OF_STORE or name.startswith(_OF_STORE_BY_SERVER)
 
 
 class WorkerCounters:
