@@ -234,7 +234,7 @@ class Commands:
             key = QueueKey(new.subscription_id, new.notifier_id, new.notifier_key)
             self._subscribe(result.server, key)
             self._observer.subscription_created(
-                new.token_id, new.subscription_id, result.server.server_id
+                new.token_id, new.subscription_id, result.server.address
             )
         return ntf.IDSUB(result.subscription.subscription_id)
 

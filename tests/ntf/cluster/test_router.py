@@ -79,6 +79,17 @@ async def test_a_queue_added_at_one_process_is_subscribed_by_its_owner(tmp_path:
         await phone.notified_of(*queues)
 
 
+async def test_every_process_knows_the_operators_own_messaging_routers(tmp_path: Path) -> None:
+    """Also one that does not subscribe there: its journal names them, too."""
+    async with a_cluster(tmp_path, 2, replace(CLUSTER, own_domains=("127.0.0.1",))) as cluster:
+        phone = await cluster.first.registered()
+        for world, queue in zip(cluster.members, await cluster.first.queues(2), strict=True):
+            phone.client = await world.connect()
+            await phone.subscribe(queue)
+            [created] = world.journal.of("subscription_created")
+            assert (created["own_server"], created["smp_host"]) == (True, "127.0.0.1")
+
+
 async def test_work_moves_without_a_gap_when_a_process_leaves(tmp_path: Path) -> None:
     async with a_cluster(tmp_path, 1) as cluster:
         [one] = cluster.members

@@ -185,9 +185,10 @@ class NtfObserver(RouterObserver[NtfCommand]):
 
     # Subscriptions.
 
-    def subscription_created(self, token_id: bytes, subscription_id: bytes, server: int) -> None:
+    def subscription_created(self, token_id: bytes, subscription_id: bytes, address: str) -> None:
+        """Record a subscription at a messaging router, which another process may subscribe to."""
         self.stats.counters.sub_created += 1
-        host = self.own_host(server)
+        host = self._own_host_at(address)
         self.journal.record(
             SubscriptionCreated(
                 token=token_id,
