@@ -13,10 +13,12 @@ from heliograph.ntf.observing.stats import Stats
 from heliograph.ntf.reference.statslog import NtfStatsLog
 from heliograph.ntf.store.totals import Totals
 from heliograph.runtime.config.operations import StatsOptions
+from heliograph.wire.addresses import Scheme, ServerAddress, decode_host
 from tests.runtime.reference.test_periods import at, ids
 
 DAY = at("2026-05-31 12:00")
 NEXT_DAY = at("2026-06-01 00:00")
+OWN = str(ServerAddress(Scheme.SMP, (decode_host("own.org"),), "", bytes(32)))
 
 
 class Workers:
@@ -170,14 +172,28 @@ async def test_damaged_statistics_of_a_worker_cost_only_those(
     assert "the statistics of a worker cannot be read" in caplog.text
 
 
+async def test_pending_at_own_messaging_routers_of_other_machines(tmp_path: Path) -> None:
+    """Nobody here subscribes to one of them: it is the operator's own all the same."""
+    workers = Workers(tmp_path, Stats())
+    stats = WorkersStatsLog(tmp_path, StatsOptions(), workers.ask, 1)
+
+    async def count() -> Totals:
+        other = OWN.replace("own.org", "other.org")
+        return Totals(pending={(8, OWN, False): 4, (9, other, False): 2, (10, "", False): 1})
+
+    state = await MachineState(stats, workers.ask, 1, count, ["own.org"]).state()
+    assert state.live.pending.own == {"own.org": 4}
+    assert (state.live.pending.other_servers, state.live.pending.other) == (2, 3)
+
+
 async def test_a_split_messaging_router_is_one(tmp_path: Path) -> None:
     workers = Workers(tmp_path, Stats(), Stats(), Stats())
     stats = WorkersStatsLog(tmp_path, StatsOptions(), workers.ask, 2)
 
     async def count() -> Totals:
-        return Totals(pending={(5, False): 4})
+        return Totals(pending={(5, OWN, False): 4})
 
-    state = await MachineState(stats, workers.ask, 2, count).state()
+    state = await MachineState(stats, workers.ask, 2, count, ["own.org"]).state()
     assert (state.threads, state.clients, state.in_flight) == (6, 9, 3)
     assert state.live.subscribers.own == ["own.org"]
     assert state.live.subscribers.other == 1

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 
 from heliograph.documents import JsonObject
@@ -73,11 +73,13 @@ class MachineState:
         ask: Ask,
         workers: int,
         count: Callable[[], Awaitable[Totals]],
+        own_domains: Collection[str] = (),
     ) -> None:
         self.stats = stats
         self._ask = ask
         self._workers = workers
         self._count = count
+        self._own_domains = own_domains
 
     async def state(self) -> RouterState:
         reports = await self._ask()
@@ -91,7 +93,7 @@ class MachineState:
             sum(item["threads"] for item in reports.values()),
             sum(item["clients"] for item in reports.values()),
             sum(item["in_flight"] for item in reports.values()),
-            snapshot(found, totals),
+            snapshot(found, totals, self._own_domains),
             totals,
             scope(reports, self._workers, "all but what is pending is"),
         )

@@ -74,7 +74,8 @@ async def _serve_common(
     tasks.spawn(stats.run(), name="ntf statistics")
     if config.control.port is not None:
         pending = partial(totals.count, config.store_url(directory))
-        source = MachineState(stats, workers.ask, count, pending)
+        own_domains = config.subscriptions.own_domains
+        source = MachineState(stats, workers.ask, count, pending, own_domains)
         passwords = Passwords(*config.control.passwords_in(directory))
         control = NtfControlPort(source, passwords)
         port = await control.start(config.control.port)

@@ -4,11 +4,14 @@ Names the operator's own messaging routers; others are only counted.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from heliograph.ntf.store.totals import Totals
+from heliograph.wire.addresses import decode_address
+from heliograph.wire.errors import WireError
 
 if TYPE_CHECKING:
     from heliograph.ntf.router import NtfRouter
@@ -73,8 +76,13 @@ def states(router: "NtfRouter") -> list[ServerState]:
     return found
 
 
-def snapshot(found: Sequence[ServerState], totals: Totals | None) -> LiveSnapshot:
-    """Sum up subscribers, of one process or several; `totals` adds what is pending in the store."""
+def snapshot(
+    found: Sequence[ServerState], totals: Totals | None, own_domains: Collection[str]
+) -> LiveSnapshot:
+    """Sum up subscribers, of one process or several; `totals` adds what is pending in the store.
+
+    It may be pending at messaging routers that other processes subscribe to.
+    """
     hosts = {state.server_id: state.host for state in found}
     connected = {state.server_id for state in found if state.is_connected}
     active: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
@@ -82,17 +90,36 @@ def snapshot(found: Sequence[ServerState], totals: Totals | None) -> LiveSnapsho
         if state.is_connected:
             active[state.by_service][state.server_id] += state.subscribed
     pending: dict[bool, Counter[int]] = {True: Counter(), False: Counter()}
-    for (server_id, associated), number in (totals or Totals()).pending.items():
+    pending_hosts: dict[int, str | None] = {}
+    for (server_id, address, associated), number in (totals or Totals()).pending.items():
         pending[associated][server_id] += number
+        pending_hosts[server_id] = own_host(address, own_domains)
     return LiveSnapshot(
         _servers(hosts, hosts),
         _servers(hosts, connected),
         _servers(hosts, hosts.keys() - connected),
         _subscriptions(hosts, active[True]),
         _subscriptions(hosts, active[False]),
-        _subscriptions(hosts, pending[True]),
-        _subscriptions(hosts, pending[False]),
+        _subscriptions(pending_hosts, pending[True]),
+        _subscriptions(pending_hosts, pending[False]),
     )
+
+
+def own_host(address: str, own_domains: Collection[str]) -> str | None:
+    """Return the host of a messaging router of the operator's own, None for others."""
+    if not own_domains:
+        return None
+    host = _first_host(address)
+    is_own = any(host == name or host.endswith(f".{name}") for name in own_domains)
+    return host if is_own else None
+
+
+@lru_cache(maxsize=1024)
+def _first_host(address: str) -> str:
+    try:
+        return decode_address(address).hosts[0].text
+    except WireError:
+        return ""
 
 
 def _servers(hosts: Mapping[int, str | None], server_ids: Iterable[int]) -> Servers:

@@ -99,7 +99,7 @@ class NtfCollector(Collector):
             await asyncio.sleep(max(COUNT_INTERVAL, taken / COUNT_SHARE))
 
     def live(self) -> LiveSnapshot:
-        return snapshot(states(self._router), self.totals)
+        return snapshot(states(self._router), self.totals, self._router.settings.own_domains)
 
     def collect(self) -> Iterator[Metric]:
         live = self.live()

@@ -5,7 +5,6 @@ IDs are passed unhashed; the journal writes only hashes of them. See `heliograph
 
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import lru_cache
 
 from heliograph.journal.events import (
     EventColumns,
@@ -38,13 +37,13 @@ from heliograph.journal.events import (
 from heliograph.journal.journal import NO_JOURNAL, Journal
 from heliograph.journal.observer import RouterObserver
 from heliograph.ntf.limits import LimitName
+from heliograph.ntf.observing.live import own_host
 from heliograph.ntf.observing.pushes import PushObserver, add_count
 from heliograph.ntf.observing.stats import Stats, is_real_device
 from heliograph.ntf.observing.traffic import ServerName, TrafficCounts
 from heliograph.ntf.store.receiving import NmsgOutcome, ReceivedNmsg, StoredBatch
 from heliograph.ntf.store.records import PendingPush, QueueDigest, Token
 from heliograph.ntf.store.wakes import Wake
-from heliograph.wire.addresses import decode_address
 from heliograph.wire.ntf import NtfCommand
 from heliograph.wire.ntf.tokens import SubscriptionState, TokenStatus
 
@@ -329,16 +328,7 @@ class NtfObserver(RouterObserver[NtfCommand]):
         self.stats.active_tokens.add({*stored.newest}, now)
 
     def _own_host_at(self, address: str) -> str | None:
-        if not self._own_domains:
-            return None
-        host = _first_host(address)
-        is_own = any(host == name or host.endswith(f".{name}") for name in self._own_domains)
-        return host if is_own else None
-
-
-@lru_cache(maxsize=1024)
-def _first_host(address: str) -> str:
-    return decode_address(address).hosts[0].text
+        return own_host(address, self._own_domains)
 
 
 def _nmsg_columns(

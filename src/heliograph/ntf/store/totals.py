@@ -9,21 +9,23 @@ from dataclasses import dataclass, field
 from heliograph.db.dialects import Dialect, Transaction, open_dialect
 
 _PENDING = (
-    "SELECT server_id, associated, COUNT(*) FROM subscriptions"
-    " WHERE status IN ('NEW', 'PENDING', 'INACTIVE', 'SERVICE') GROUP BY server_id, associated"
+    "SELECT p.server_id, v.address, p.associated, p.number FROM"
+    " (SELECT server_id, associated, COUNT(*) AS number FROM subscriptions"
+    " WHERE status IN ('NEW', 'PENDING', 'INACTIVE', 'SERVICE') GROUP BY server_id, associated) p"
+    " JOIN servers v ON v.server_id = p.server_id"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """`pending` is keyed by messaging router and whether a service is associated."""
+    """`pending` is keyed by ID and address of a messaging router, and whether a service has it."""
 
     tokens: dict[str, int] = field(default_factory=dict)
     subscriptions: dict[str, int] = field(default_factory=dict)
     notifications: int = 0
     pending_pushes: dict[str, int] = field(default_factory=dict)
     oldest_pending: float | None = None
-    pending: dict[tuple[int, bool], int] = field(default_factory=dict)
+    pending: dict[tuple[int, str, bool], int] = field(default_factory=dict)
 
 
 async def count(url: str) -> Totals:
@@ -50,5 +52,8 @@ def totals(tx: Transaction) -> Totals:
         notifications,
         {kind: number for kind, number, _ in pushes},
         None if oldest is None else oldest / 1000,
-        {(server, bool(associated)): number for server, associated, number in tx.query(_PENDING)},
+        {
+            (server, address, bool(associated)): number
+            for server, address, associated, number in tx.query(_PENDING)
+        },
     )
