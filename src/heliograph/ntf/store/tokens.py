@@ -284,7 +284,7 @@ def replace_device(
     )
     token = advance(tx, replace(token, device=device, code=code), TokenTransition.REPLACED)
     tx.execute(
-        "UPDATE pending_pushes SET provider = ?, attempts = 0, next_at = ?, seq = ?"
+        "UPDATE pending_pushes SET provider = ?, attempts = 0, next_at = ?, seq = ?, owner = NULL"
         " WHERE token_id = ?",
         (device.provider.text, now, seq, token_id),
     )
