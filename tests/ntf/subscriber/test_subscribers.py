@@ -67,6 +67,9 @@ async def test_a_new_router_is_not_taken_for_one_whose_last_subscription_ended(
     """That ended while unused routers were looked for: its subscriber runs until the next look."""
     phone = await small_world.registered()
     queue = await small_world.queue()
+    address = replace(small_world.smp.address, port=str(steady_port()))
+    last = await phone.snew(queue, address=address)
+    first = await phone.snew(queue, address=replace(address, fingerprint=os.urandom(32)))
     store = small_world.router.store.servers
     read, delete = store.servers, store.delete_unused_servers
     deleted = asyncio.Event()
@@ -85,9 +88,6 @@ async def test_a_new_router_is_not_taken_for_one_whose_last_subscription_ended(
 
     monkeypatch.setattr(store, "servers", reading)
     monkeypatch.setattr(store, "delete_unused_servers", deleting)
-    address = replace(small_world.smp.address, port=str(steady_port()))
-    last = await phone.snew(queue, address=address)
-    first = await phone.snew(queue, address=replace(address, fingerprint=os.urandom(32)))
     assert await phone.ask(ntf.SDEL(), first.subscription_id) == OK
     await until(deleted.is_set)
     await small_world.send(queue)
