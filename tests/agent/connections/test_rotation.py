@@ -8,6 +8,7 @@ import pytest
 from heliograph.agent.connections import queues
 from heliograph.agent.errors import Prohibited, UnknownConnection
 from heliograph.agent.records import RcvQueue, SndStatus
+from heliograph.db.dialects import Transaction
 from tests.agent.places import BOTH_STORES
 from tests.agent.support import TIMEOUT, Router, User, connect, settings, users
 from tests.waiting import eventually
@@ -28,6 +29,18 @@ async def rotated(user: User, conn_id: str, router: Router) -> None:
         return [queue.address for queue in left] == [router.address]
 
     await eventually(only_one)
+
+
+async def connect_through(
+    alice: User, router_of_alice: Router, bob: User, router_of_bob: Router
+) -> tuple[str, str]:
+    """Connect two users who receive at different routers."""
+    at_alice, invitation = await alice.agent.create_connection(router_of_alice.address)
+    at_bob = await bob.agent.join_connection(invitation, router_of_bob.address)
+    async with asyncio.timeout(TIMEOUT):
+        await alice.agent.wait_ready(at_alice)
+        await bob.agent.wait_ready(at_bob)
+    return at_alice, at_bob
 
 
 @pytest.mark.parametrize("version", [6, 8, 9, 19])
@@ -85,15 +98,36 @@ async def test_a_later_rotation_ends_before_an_earlier_one(
     assert await bob.receive() == [b"through the last"]
 
 
+@pytest.mark.parametrize("status", SndStatus)
+async def test_an_older_queue_becomes_current_only_if_the_newer_is_refused(
+    router: Router, alice: User, bob: User, status: SndStatus
+) -> None:
+    at_alice, _ = await connect(alice, bob, router.address)
+    vault = alice.agent.store.vault
+
+    def activate_both(tx: Transaction) -> tuple[list[int], list[int], list[int]]:
+        [old] = queues.snd_queues_of(tx, vault, at_alice)
+        keys = old.sender_key, old.e2e_public, old.e2e_secret
+        new = queues.NewSndQueue(old.address, b"new", *keys, False, False)
+        newer = queues.add_snd_queue(tx, vault, at_alice, new)
+        assert queues.make_current(tx, at_alice, newer) == [old.queue_id]
+        queues.set_snd_status(tx, newer, status)
+        replaced = queues.make_current(tx, at_alice, old.queue_id)
+        found = queues.snd_queues_of(tx, vault, at_alice)
+        current = [item.queue_id for item in found if item.is_current]
+        return replaced, current, [old.queue_id, newer]
+
+    replaced, current, [older, newer] = await alice.agent.store.write(activate_both)
+    if status is SndStatus.REFUSED:
+        older, newer = newer, older
+    assert (replaced, current) == ([older], [newer])
+
+
 async def test_the_end_of_the_first_queue_comes_last(
     router: Router, other_router: Router, alice: User, bob: User
 ) -> None:
     """Its router is down while the queue after it is replaced and deleted."""
-    at_alice, invitation = await alice.agent.create_connection(other_router.address)
-    at_bob = await bob.agent.join_connection(invitation, router.address)
-    async with asyncio.timeout(TIMEOUT):
-        await alice.agent.wait_ready(at_alice)
-        await bob.agent.wait_ready(at_bob)
+    _, at_bob = await connect_through(alice, other_router, bob, router)
     [first] = await rcv_queues(bob, at_bob)
     await router.stop()
     await bob.agent.rotate_queue(at_bob, other_router.address)
@@ -170,11 +204,7 @@ async def test_the_old_router_is_gone_for_good(
     router: Router, other_router: Router, alice: User, bob: User
 ) -> None:
     """Bob cannot delete his old queue, and Alice cannot end it; yet messages pass."""
-    at_alice, invitation = await alice.agent.create_connection(other_router.address)
-    at_bob = await bob.agent.join_connection(invitation, router.address)
-    async with asyncio.timeout(TIMEOUT):
-        await alice.agent.wait_ready(at_alice)
-        await bob.agent.wait_ready(at_bob)
+    at_alice, at_bob = await connect_through(alice, other_router, bob, router)
     await router.stop()
     await alice.agent.send(at_alice, b"stuck")
     await bob.agent.rotate_queue(at_bob, other_router.address)

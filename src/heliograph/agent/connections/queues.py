@@ -299,20 +299,21 @@ def set_recipient_secures(tx: Transaction, queue_id: int) -> None:
 def make_current(tx: Transaction, conn_id: str, queue_id: int) -> list[int]:
     """Make this the current queue to send to, and return the IDs of the queues it replaces.
 
-    If a newer one is current already, that one stays, and has replaced this one.
+    If a newer one is current already and works, that one stays, and has replaced this one.
     """
     rows = tx.query(
-        "SELECT queue_id FROM snd_queues WHERE conn_id = ? AND is_current = 1 AND queue_id <> ?",
+        "SELECT queue_id, status FROM snd_queues"
+        " WHERE conn_id = ? AND is_current = 1 AND queue_id <> ?",
         (conn_id, queue_id),
     )
-    if any(current > queue_id for (current,) in rows):
+    if any(id > queue_id and status != SndStatus.REFUSED.value for id, status in rows):
         return [queue_id]
     tx.execute(
         "UPDATE snd_queues SET is_current = CASE queue_id WHEN ? THEN 1 ELSE 0 END"
         " WHERE conn_id = ?",
         (queue_id, conn_id),
     )
-    return [int(previous) for (previous,) in rows]
+    return [int(previous) for previous, _ in rows]
 
 
 def delete_snd_queue(tx: Transaction, queue_id: int) -> None:
